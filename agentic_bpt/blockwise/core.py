@@ -1,0 +1,265 @@
+"""The transformer core: its configuration, its parameters, and the three schemes of computing it.
+
+`scheme` says what is computed in blocks, never what is computed; all three give the same numbers:
+
+- "vanilla": full attention (L x S scores) and full feed-forward, layers rematerialised;
+- "memory_efficient": blockwise attention, full feed-forward, layers rematerialised;
+- "blockwise": attention and feed-forward fused per query block (paper, Algorithm 1 and Figure 3).
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import lax
+
+from agentic_bpt.blockwise.attention import BLIND, UNSEEN, blockwise_attention, dense_attention
+from agentic_bpt.blockwise.dropout import fold
+from agentic_bpt.blockwise.feedforward import (
+    ACTIVATIONS,
+    Dropout,
+    LayerParams,
+    finish_layer,
+    project_keys_values,
+    project_queries,
+)
+from agentic_bpt.blockwise.fused import Plan, fused_stack
+
+SCHEMES = ("vanilla", "memory_efficient", "blockwise")
+DTYPES = ("float32", "bfloat16", "float64")
+
+SHORT_SEQUENCE = 4096
+"""Below this many positions blocks of 256 were fastest on CPU, from here on blocks of 512."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreConfig:
+    """Shape of the stack and the way it is computed."""
+
+    layers: int = 3
+    """Number of layers K."""
+    width: int = 128
+    """Width D of the residual stream."""
+    heads: int = 1
+    """Query heads H; the head width is width / heads."""
+    kv_heads: int | None = None
+    """Key-value heads J; each serves heads / kv_heads query heads. None: as many as heads."""
+    feedforward: int = 512
+    """Hidden width F of the feed-forward network."""
+    activation: str = "relu"
+    """Nonlinearity of the feed-forward network: relu or gelu."""
+    dropout: float = 0.0
+    """Rate of dropout on attention weights and on both residual branches, in training only."""
+    scheme: str = "blockwise"
+    """What is in blocks: vanilla, memory_efficient or blockwise."""
+    dtype: str = "float32"
+    """Operands of matrix products; sums, norms, softmax and the residual stream stay float32."""
+    query_block: int | None = None
+    """Positions in a block of queries (and of the feed-forward); None: chosen by length."""
+    key_block: int | None = None
+    """Positions in a block of keys; None: chosen by length."""
+
+    def __post_init__(self):
+        """Refuse shapes that cannot be built."""
+        for name in ("layers", "width", "heads", "feedforward"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width {self.width}, got {self.heads}")
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise ValueError(f"kv_heads must divide heads {self.heads}, got {self.kv_heads}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+        for name, known in (
+            ("scheme", SCHEMES),
+            ("dtype", DTYPES),
+            ("activation", tuple(ACTIVATIONS)),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
+        for name in ("query_block", "key_block"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def head_width(self) -> int:
+        """Width E of a head."""
+        return self.width // self.heads
+
+    @property
+    def key_value_heads(self) -> int:
+        """Number J of key-value heads."""
+        return self.kv_heads or self.heads
+
+    def blocks(self, positions: int) -> tuple[int, int]:
+        """Choose (query_block, key_block) for a sequence of this many positions."""
+        fitting = 256 if positions < SHORT_SEQUENCE else 512
+        fitting = min(fitting, -(-positions // 8) * 8)
+        return self.query_block or fitting, self.key_block or fitting
+
+
+def init_stack(key: jax.Array, config: CoreConfig) -> LayerParams:
+    """Draw the parameters of all layers, stacked on a leading axis K, float32.
+
+    Weights are normal with variance 1 / fan-in; those that write to the residual stream are
+    divided by sqrt(2 K), so that its variance does not grow with depth.
+    """
+    K, D, F = config.layers, config.width, config.feedforward
+    HE, JE = config.width, config.key_value_heads * config.head_width
+    keys = iter(jax.random.split(key, 5))
+
+    def weight(rows: int, columns: int, scale: float = 1.0) -> jax.Array:
+        drawn = jax.random.normal(next(keys), (K, rows, columns), jnp.float32)
+        return drawn * scale * rows**-0.5
+
+    zeros = lambda n: jnp.zeros((K, n), jnp.float32)  # noqa: E731
+    ones = lambda n: jnp.ones((K, n), jnp.float32)  # noqa: E731
+    return LayerParams(
+        attention_norm_scale=ones(D),
+        attention_norm_bias=zeros(D),
+        query_weight=weight(D, HE),
+        query_bias=zeros(HE),
+        key_value_weight=weight(D, 2 * JE),
+        key_value_bias=zeros(2 * JE),
+        output_weight=weight(HE, D, (2 * K) ** -0.5),
+        output_bias=zeros(D),
+        feedforward_norm_scale=ones(D),
+        feedforward_norm_bias=zeros(D),
+        up_weight=weight(D, F),
+        up_bias=zeros(F),
+        down_weight=weight(F, D, (2 * K) ** -0.5),
+        down_bias=zeros(D),
+    )
+
+
+def apply_stack(
+    params: LayerParams,
+    x_BLD: jax.Array,
+    *,
+    config: CoreConfig,
+    positions_BL: jax.Array | None = None,
+    valid_BL: jax.Array | None = None,
+    dropout_seed: jax.Array | None = None,
+) -> jax.Array:
+    """Apply all layers to x [B, L, D] and give [B, L, D], the same for every scheme.
+
+    A token sees the valid tokens whose position (int32 [B, L], default 0..L-1) is not above its
+    own. A token that is not valid is seen by none, sees none, and comes out finite. Dropout is
+    applied when `dropout_seed` (uint32 scalar) is given.
+
+    Raises:
+        ValueError: x is not [B, L, width], or positions or validity are not [B, L].
+    """
+    B, L, D = _check_shape(x_BLD, config)
+    if positions_BL is None:
+        positions_BL = jnp.broadcast_to(jnp.arange(L, dtype=jnp.int32), (B, L))
+    for name, array in (("positions_BL", positions_BL), ("valid_BL", valid_BL)):
+        if array is not None and array.shape != (B, L):
+            raise ValueError(f"{name} must have shape {(B, L)}, got {array.shape}")
+    key_positions_BL = query_positions_BL = positions_BL
+    if valid_BL is not None:
+        key_positions_BL = jnp.where(valid_BL, positions_BL, UNSEEN)
+        query_positions_BL = jnp.where(valid_BL, positions_BL, BLIND)
+    rate = config.dropout if dropout_seed is not None else 0.0
+    seed = jnp.uint32(0) if dropout_seed is None else dropout_seed
+    query_block, key_block = config.blocks(L)
+    if config.scheme == "blockwise":
+        plan = Plan(
+            heads=config.heads,
+            kv_heads=config.key_value_heads,
+            activation=config.activation,
+            dtype=config.dtype,
+            dropout=rate,
+            query_block=query_block,
+            key_block=key_block,
+        )
+        return fused_stack(params, x_BLD, query_positions_BL, key_positions_BL, seed, plan)
+
+    attention: Callable = dense_attention
+    if config.scheme == "memory_efficient":
+        attention = lambda *a, **k: blockwise_attention(  # noqa: E731
+            *a, query_block=query_block, key_block=key_block, **k
+        )
+
+    def layer(x_BLD, numbered_params):
+        number, p = numbered_params
+        y_BLD = _whole_layer(
+            p,
+            x_BLD,
+            attention=attention,
+            config=config,
+            query_positions_BL=query_positions_BL,
+            key_positions_BS=key_positions_BL,
+            rate=rate,
+            seed=fold(seed, number),
+        )
+        return y_BLD, None
+
+    return lax.scan(jax.checkpoint(layer), x_BLD, (jnp.arange(config.layers), params))[0]
+
+
+def _check_shape(x_BLD: jax.Array, config: CoreConfig) -> tuple[int, int, int]:
+    if x_BLD.ndim != 3 or x_BLD.shape[2] != config.width:
+        raise ValueError(f"x must be [batch, positions, {config.width}], got {x_BLD.shape}")
+    return x_BLD.shape
+
+
+def _whole_layer(
+    p: LayerParams,
+    x_BLD: jax.Array,
+    *,
+    attention: Callable,
+    config: CoreConfig,
+    query_positions_BL: jax.Array,
+    key_positions_BS: jax.Array,
+    rate: float,
+    seed: jax.Array,
+) -> jax.Array:
+    """Compute one layer on the whole sequence at once."""
+    B, L, D = x_BLD.shape
+    J, E = config.key_value_heads, config.head_width
+    x_MD = x_BLD.reshape(B * L, D)
+    q = project_queries(p, x_MD, head_width=E, dtype=config.dtype).reshape(B, L, config.heads, E)
+    kv = project_keys_values(p, x_MD, dtype=config.dtype).reshape(B, L, 2, J, E)
+    attended_BLHE = attention(
+        q * E**0.5,  # attention divides by sqrt(E) itself
+        kv[:, :, 0],
+        kv[:, :, 1],
+        query_positions_BL=query_positions_BL,
+        key_positions_BS=key_positions_BS,
+        dropout=rate,
+        seed=seed,
+    )
+    dropout = None
+    if rate:
+        dropout = Dropout(rate, seed, jnp.repeat(jnp.arange(B), L), jnp.tile(jnp.arange(L), B))
+    y_MD = finish_layer(
+        p,
+        x_MD,
+        attended_BLHE.reshape(B * L, D),
+        activation=config.activation,
+        dtype=config.dtype,
+        dropout=dropout,
+    )
+    return y_MD.reshape(B, L, D)
+
+
+class Transformer(nn.Module):
+    """The core as a Flax module: parameters of `init_stack` under the name "stack"."""
+
+    config: CoreConfig
+
+    @nn.compact
+    def __call__(self, x_BLD, *, positions_BL=None, valid_BL=None, dropout_seed=None):
+        """Apply the stack; see `apply_stack`."""
+        params = self.param("stack", init_stack, self.config)
+        return apply_stack(
+            params,
+            x_BLD,
+            config=self.config,
+            positions_BL=positions_BL,
+            valid_BL=valid_BL,
+            dropout_seed=dropout_seed,
+        )

@@ -1,0 +1,177 @@
+"""The three schemes against a dense float64 oracle, in values, gradients and compiled memory."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from agentic_bpt.blockwise.core import SCHEMES, CoreConfig, apply_stack, init_stack
+
+TOLERANCE = 1e-5  # max |a - b| <= TOLERANCE max |b|
+
+
+def relative_error(a, b) -> float:
+    return float(np.max(np.abs(np.asarray(a) - np.asarray(b))) / np.max(np.abs(np.asarray(b))))
+
+
+def perturbed_params(config: CoreConfig):
+    """Parameters in which no bias is zero and no scale is one."""
+    params = init_stack(jax.random.key(0), config)
+    noise = lambda w: w + 0.1 * jax.random.normal(jax.random.key(3), w.shape, jnp.float32)  # noqa: E731
+    return jax.tree.map(noise, params)
+
+
+def value_and_gradients(config, params, x_BLD, **inputs):
+    """Weighted sum of valid outputs, the outputs, and gradients of parameters and input."""
+    valid_BL = inputs.get("valid_BL", jnp.ones(x_BLD.shape[:2], bool))
+    weights = jax.random.normal(jax.random.key(2), x_BLD.shape, jnp.float32)
+
+    def total(params, x_BLD):
+        y_BLD = apply_stack(params, x_BLD, config=config, **inputs)
+        kept_BLD = jnp.where(valid_BL[..., None], y_BLD, 0)
+        return (kept_BLD * weights).sum(), (kept_BLD, y_BLD)
+
+    gradients, (kept_BLD, y_BLD) = jax.jit(jax.grad(total, (0, 1), has_aux=True))(params, x_BLD)
+    return kept_BLD, gradients, y_BLD
+
+
+def oracle(config, params, x_BLD, **inputs):
+    with jax.enable_x64(True):
+        wide = lambda tree: jax.tree.map(lambda w: jnp.asarray(np.asarray(w), jnp.float64), tree)  # noqa: E731
+        dense = dataclasses.replace(config, scheme="vanilla", dtype="float64")
+        kept, gradients, _ = value_and_gradients(dense, wide(params), wide(x_BLD), **inputs)
+        return np.asarray(kept), jax.tree.map(np.asarray, gradients)
+
+
+CASES = {
+    # length that no block divides, unlike key and query blocks, grouped heads, three sequences
+    "grouped": {"B": 3, "L": 71, "heads": 4, "kv_heads": 2, "query_block": 16, "key_block": 24},
+    "one_head": {"B": 1, "L": 64, "heads": 1, "kv_heads": None, "query_block": 32, "key_block": 16},
+    "dropout": {"B": 2, "L": 45, "heads": 2, "kv_heads": 2, "query_block": 24, "key_block": 16},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_schemes_equal_the_float64_oracle_in_values_and_gradients(case):
+    shape = dict(CASES[case])
+    B, L = shape.pop("B"), shape.pop("L")
+    rate = 0.3 if case == "dropout" else 0.0
+    config = CoreConfig(layers=2, width=32, feedforward=72, dropout=rate, **shape)
+    params = perturbed_params(config)
+    x_BLD = jax.random.normal(jax.random.key(1), (B, L, config.width))
+    # Padding at the end (unlike lengths), and at the start: the first rows then see nothing.
+    lengths_B = jnp.array([L - 9 * b for b in range(B)])
+    valid_BL = (jnp.arange(L) < lengths_B[:, None]).at[0, :3].set(False)
+    inputs = {"valid_BL": valid_BL}
+    if rate:
+        inputs["dropout_seed"] = jnp.uint32(5)
+    expected, expected_gradients = oracle(config, params, x_BLD, **inputs)
+    for scheme in SCHEMES:
+        ours = dataclasses.replace(config, scheme=scheme)
+        kept, gradients, everything = value_and_gradients(ours, params, x_BLD, **inputs)
+        assert relative_error(kept, expected) <= TOLERANCE, scheme
+        errors = jax.tree.map(relative_error, gradients, expected_gradients)
+        assert max(jax.tree.leaves(errors)) <= TOLERANCE, (scheme, errors)
+        assert np.isfinite(everything).all(), scheme
+
+
+def test_positions_alone_decide_who_sees_whom():
+    config = CoreConfig(layers=1, width=16, feedforward=32, query_block=8, key_block=8)
+    params = perturbed_params(config)
+    x_BLD = jax.random.normal(jax.random.key(1), (1, 30, 16))
+    order = np.random.default_rng(0).permutation(30)
+    plain = apply_stack(params, x_BLD, config=config)
+    shuffled = apply_stack(
+        params, x_BLD[:, order], config=config, positions_BL=jnp.asarray(order, jnp.int32)[None]
+    )
+    assert relative_error(shuffled, plain[:, order]) <= TOLERANCE
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_gradients_say_that_no_token_sees_the_future_or_padding(scheme):
+    config = CoreConfig(
+        layers=2, width=16, feedforward=32, scheme=scheme, query_block=8, key_block=8
+    )
+    params = perturbed_params(config)
+    x_BLD = jax.random.normal(jax.random.key(1), (1, 24, 16))
+    valid_BL = jnp.ones((1, 24), bool).at[0, 5].set(False)
+
+    def one_output(x_BLD):
+        return apply_stack(params, x_BLD, config=config, valid_BL=valid_BL)[0, 13].sum()
+
+    influence_L = np.abs(jax.grad(one_output)(x_BLD)[0]).sum(axis=1)
+    assert (influence_L[14:] == 0).all()
+    assert influence_L[5] == 0
+    assert (np.delete(influence_L[:14], 5) > 0).all()
+
+
+def test_rows_that_see_nothing_are_finite_and_give_finite_gradients():
+    config = CoreConfig(layers=2, width=16, feedforward=32, query_block=8, key_block=8)
+    params = perturbed_params(config)
+    x_BLD = jax.random.normal(jax.random.key(1), (2, 20, 16))
+    kept, gradients, everything = value_and_gradients(
+        config, params, x_BLD, valid_BL=jnp.zeros((2, 20), bool)
+    )
+    assert np.isfinite(everything).all()
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
+
+
+def test_bfloat16_products_cost_no_more_accuracy_in_blocks_than_at_once():
+    config = CoreConfig(layers=2, width=32, feedforward=64, heads=2, query_block=16, key_block=16)
+    params = perturbed_params(config)
+    x_BLD = jax.random.normal(jax.random.key(1), (1, 50, 32))
+    exact, exact_gradients, _ = value_and_gradients(config, params, x_BLD)
+    errors = {}
+    for scheme in ("vanilla", "blockwise"):
+        low = dataclasses.replace(config, scheme=scheme, dtype="bfloat16")
+        rough, gradients, _ = value_and_gradients(low, params, x_BLD)
+        errors[scheme] = relative_error(rough, exact)
+        errors[scheme, "gradient"] = relative_error(gradients[1], exact_gradients[1])
+    assert 1e-5 < errors["blockwise"] < 0.02
+    assert errors["blockwise"] < 1.5 * errors["vanilla"]
+    assert errors["blockwise", "gradient"] < 1.5 * errors["vanilla", "gradient"]
+
+
+def compiled_bytes(config: CoreConfig, positions: int) -> int:
+    """Temporaries of the gradient of a sum of squares of the stack's output, batch 1."""
+    params = jax.eval_shape(lambda: init_stack(jax.random.key(0), config))
+    x_BLD = jax.ShapeDtypeStruct((1, positions, config.width), jnp.float32)
+
+    def total(params, x_BLD):
+        return jnp.square(apply_stack(params, x_BLD, config=config)).sum()
+
+    compiled = jax.jit(jax.grad(total, (0, 1))).lower(params, x_BLD).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+def test_memory_grows_with_positions_and_stays_near_the_floor():
+    config = CoreConfig(layers=3, width=128)
+    floor_per_position = (2 * config.layers + 3) * config.width * 4  # bytes, fused.py
+    few, many = compiled_bytes(config, 4_096), compiled_bytes(config, 16_384)
+    assert many <= 1.4 * floor_per_position * 16_384
+    assert (many - few) / (16_384 - 4_096) <= 1.25 * floor_per_position
+    dense = compiled_bytes(dataclasses.replace(config, scheme="vanilla"), 4_096)
+    assert dense > 4_096**2 * 4  # a whole score matrix: what the other schemes never hold
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("scheme", "flash", "scheme must be one of"),
+        ("heads", 3, "heads must divide width"),
+        ("kv_heads", 3, "kv_heads must divide heads"),
+        ("layers", 0, "layers must be at least 1"),
+        ("dropout", 1.0, r"dropout must be in \[0, 1\)"),
+    ],
+)
+def test_shapes_that_cannot_be_built_are_refused(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        CoreConfig(**{"heads": 4, field: value})
+
+
+def test_an_input_of_another_width_is_refused():
+    config = CoreConfig(width=16)
+    with pytest.raises(ValueError, match=r"x must be \[batch, positions, 16\]"):
+        apply_stack(init_stack(jax.random.key(0), config), jnp.zeros((1, 4, 8)), config=config)

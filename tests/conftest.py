@@ -1,0 +1,26 @@
+"""What many tests share: where the reference episodes lie, if they are there."""
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def _shared(name: str) -> Path:
+    folder = SHARED / name
+    if not folder.is_dir():
+        pytest.skip(f"{name} is not beside the repository: nothing to compare with")
+    return folder
+
+
+@pytest.fixture
+def reference_episodes() -> Path:
+    """Give the folder of episodes that ExoRL's own code wrote, with its relabelled returns."""
+    return _shared("reference_episodes")
+
+
+@pytest.fixture
+def rnd_episodes() -> Path:
+    """Give the folder of whole runs of URLB's own RND agent."""
+    return _shared("rnd_episodes")
