@@ -175,7 +175,7 @@ def attend(
         weight_GCS = jnp.exp(score_GCS - new_maximum_GC[..., None])
         shrink_GC = jnp.exp(maximum_GC - new_maximum_GC)
         total_GC = total_GC * shrink_GC + weight_GCS.sum(axis=2)
-        if dropout:
+        if queries.row_keys_GC is not None:
             columns = number * block + jnp.arange(block)
             weight_GCS *= keep_scale(queries.row_keys_GC[..., None], columns, rate=dropout)
         step_GCE = dot("gcs,gse->gce", weight_GCS.astype(v_GSE.dtype), v_GSE)
@@ -241,7 +241,7 @@ def attend_backward(
         weight_GSC = jnp.exp(score_GSC - lse_GC[:, None, :])
         dweight_GSC = dot("gse,gce->gsc", v_GSE, dout_low_GCE)
         kept_GSC = weight_GSC
-        if dropout:
+        if queries.row_keys_GC is not None:
             columns = number * block + jnp.arange(block)
             keep_GSC = keep_scale(queries.row_keys_GC[:, None, :], columns[:, None], rate=dropout)
             kept_GSC, dweight_GSC = weight_GSC * keep_GSC, dweight_GSC * keep_GSC
@@ -282,7 +282,7 @@ def dense_attention(
     J = k_BSJE.shape[2]
     q_GCE = to_tile(q_BLHE / math.sqrt(E), J)
     k_GSE, v_GSE = to_tile(k_BSJE, J), to_tile(v_BSJE, J)
-    seed = jnp.uint32(0) if seed is None else seed
+    seed = jnp.zeros((), jnp.uint32) if seed is None else seed
     rows_GC = row_keys(
         seed, batch=B, kv_heads=J, shared=H // J, first_query=jnp.uint32(0), queries=L
     )
@@ -319,12 +319,12 @@ def blockwise_attention(
     """
     B, L, H, E = q_BLHE.shape
     J = k_BSJE.shape[2]
-    seed = jnp.uint32(0) if seed is None else seed
+    seed = jnp.zeros((), jnp.uint32) if seed is None else seed
     queries, keys = -L % query_block, -k_BSJE.shape[1] % key_block
     pad = lambda x, n, value=0: jnp.pad(  # noqa: E731
         x, ((0, 0), (0, n)) + ((0, 0),) * (x.ndim - 2), constant_values=value
     )
-    out_GLE = _attention(
+    out_BLHE: jax.Array = _attention(
         to_tile(pad(k_BSJE, keys), J),
         to_tile(pad(v_BSJE, keys), J),
         pad(q_BLHE, queries) / math.sqrt(E),
@@ -333,7 +333,7 @@ def blockwise_attention(
         seed,
         (query_block, key_block, dropout),
     )
-    return out_GLE[:, :L]
+    return out_BLHE[:, :L]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(6,))

@@ -203,7 +203,8 @@ def apply_stack(
 def _check_shape(x_BLD: jax.Array, config: CoreConfig) -> tuple[int, int, int]:
     if x_BLD.ndim != 3 or x_BLD.shape[2] != config.width:
         raise ValueError(f"x must be [batch, positions, {config.width}], got {x_BLD.shape}")
-    return x_BLD.shape
+    B, L, D = x_BLD.shape
+    return B, L, D
 
 
 def _whole_layer(

@@ -82,7 +82,7 @@ def fused_stack(
         x_BLD = jnp.pad(x_BLD, (*more, (0, 0)))
         query_positions_BL = jnp.pad(query_positions_BL, more, constant_values=BLIND)
         key_positions_BL = jnp.pad(key_positions_BL, more, constant_values=UNSEEN)
-    y_BLD = _stack(params, x_BLD, query_positions_BL, key_positions_BL, seed, plan)
+    y_BLD: jax.Array = _stack(params, x_BLD, query_positions_BL, key_positions_BL, seed, plan)
     return y_BLD[:, :L]
 
 

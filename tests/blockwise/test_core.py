@@ -143,7 +143,9 @@ def compiled_bytes(config: CoreConfig, positions: int) -> int:
         return jnp.square(apply_stack(params, x_BLD, config=config)).sum()
 
     compiled = jax.jit(jax.grad(total, (0, 1))).lower(params, x_BLD).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
+    analysis = compiled.memory_analysis()
+    assert analysis is not None
+    return analysis.temp_size_in_bytes
 
 
 def test_memory_grows_with_positions_and_stays_near_the_floor():

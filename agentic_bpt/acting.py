@@ -1,0 +1,292 @@
+"""Loading a trained run: to act with it in one environment, and to evaluate it by rollouts."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from agentic_bpt.datasets.sampler import ChainBatch, best_episodes
+from agentic_bpt.datasets.store import Store
+from agentic_bpt.datasets.trajectory import Trajectory
+from agentic_bpt.environments.tasks import task_spec
+from agentic_bpt.errors import InputError
+from agentic_bpt.evaluation.policy import (
+    ContextPolicy,
+    Policy,
+    RandomPolicy,
+    ReactivePolicy,
+    SinglePolicy,
+)
+from agentic_bpt.evaluation.rollout import rollout
+from agentic_bpt.experiment import CloningAgent, Experiment, TransformerAgent, read_experiment
+from agentic_bpt.models.mlp_policy import MLPPolicy
+from agentic_bpt.models.tokens import Scales
+from agentic_bpt.models.trajectory_transformer import timesteps_of
+from agentic_bpt.reports.results import write_json
+from agentic_bpt.run import DATA_FILE, transformer_model
+from agentic_bpt.training.checkpoint import Checkpoints
+from agentic_bpt.training.metrics import read_metrics
+from agentic_bpt.training.optimizer import make_optimizer
+from agentic_bpt.training.step import TrainState, init_state
+
+TARGET_MULTIPLIERS = (1.0, 0.5, 0.75, 1.25)
+"""Targets an agent is evaluated at, in units of the one asked for; the first is the result."""
+
+
+class TrainedRun(NamedTuple):
+    """A run with its newest checkpoint."""
+
+    workdir: Path
+    experiment: Experiment
+    model: Any
+    params: Any
+    scales: Scales
+    steps: int
+    data: dict[str, Any]
+    """What `describe_data` said of the store."""
+
+    def policy(self, *, cache_dtype: str = "float32") -> Policy:
+        """Build the policy that acts."""
+        agent = self.experiment.agent
+        if isinstance(agent, CloningAgent):
+            return ReactivePolicy(self.model, self.params, self.scales)
+        return ContextPolicy(
+            self.model,
+            self.params,
+            self.scales,
+            episode_steps=self.data["episode_steps"],
+            completion=agent.chain.completion,
+            context_trajectories=agent.context_trajectories,
+            cache_dtype=cache_dtype,
+        )
+
+
+def load_run(workdir: Path) -> TrainedRun:
+    """Load the newest checkpoint of a run; the store is not needed.
+
+    Raises:
+        InputError: the folder is not a run, or has no readable checkpoint.
+    """
+    experiment = read_experiment(workdir)
+    data = read_data(workdir)
+    agent, spec = experiment.agent, task_spec(data["task"])
+    scales = Scales(*(jnp.zeros(n) for n in ((spec.observation_width,),) * 2), *[jnp.zeros(())] * 2)
+    if isinstance(agent, CloningAgent):
+        model: Any = MLPPolicy(agent.model, spec.action_width)
+        arguments: tuple = (jnp.zeros((1, spec.observation_width)), scales)
+    else:
+        model = transformer_model(agent, data["task"], data["episode_steps"])
+        one = _one_timestep(spec.observation_width, spec.action_width)
+        arguments = (timesteps_of(one), one.valid_BL, scales)
+    optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
+    template = jax.eval_shape(
+        lambda: init_state(model.init(jax.random.key(0), *arguments), optimizer)
+    )
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    saved = checkpoints.restore({"state": template, "scales": scales})
+    checkpoints.close()
+    state = TrainState(*saved["state"])
+    return TrainedRun(
+        workdir=workdir,
+        experiment=experiment,
+        model=model,
+        params=state.params,
+        scales=Scales(*saved["scales"]),
+        steps=int(state.step),
+        data=data,
+    )
+
+
+def read_data(workdir: Path) -> dict[str, Any]:
+    """Read what a run's folder says of its data (`describe_data`)."""
+    path = workdir / DATA_FILE
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read; train the run again; got {error}") from error
+
+
+def _one_timestep(observation_width: int, action_width: int) -> ChainBatch:
+    scalar, number = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int32)
+    yes = np.ones((1, 1), bool)
+    return ChainBatch(
+        np.zeros((1, 1, observation_width), np.float32),
+        np.zeros((1, 1, action_width), np.float32),
+        *(scalar, scalar, scalar, number, number, yes, yes),
+    )
+
+
+def load(workdir: str | Path) -> SinglePolicy:
+    """Load a trained agent to act in one environment: `reset`, then `act` and `observe`.
+
+    Raises:
+        InputError: the folder is not a run, or has no readable checkpoint.
+    """
+    run = load_run(Path(workdir))
+    return SinglePolicy(run.policy(), target_return=run.data["best"])
+
+
+class Evaluation(NamedTuple):
+    """What to roll out."""
+
+    trajectories: int = 4
+    """Episodes in a row in each chain, n."""
+    chains: int = 10
+    """Chains; each has its own seeds, shared by all methods."""
+    seed: int = 0
+    """Of the evaluation."""
+    prompt_trajectories: int = 0
+    """Trajectories of the data set that stand before the rollouts, ascending (0: as published)."""
+    target_return: float | None = None
+    """Return asked for; None: the best of the training split."""
+
+    def check(self) -> None:
+        """Refuse empty evaluations."""
+        for name, least in (("trajectories", 1), ("chains", 1), ("prompt_trajectories", 0)):
+            if getattr(self, name) < least:
+                flag = name.replace("_", "-")
+                raise InputError(f"--{flag} must be at least {least}, got {getattr(self, name)}")
+
+    def file_name(self) -> str:
+        """Name the result file: one a protocol."""
+        target = "" if self.target_return is None else f"-target{self.target_return:g}"
+        return (
+            f"evaluation-n{self.trajectories}-chains{self.chains}-prompt{self.prompt_trajectories}"
+            f"-seed{self.seed}{target}.json"
+        )
+
+
+def evaluate_run(
+    workdir: Path,
+    evaluation: Evaluation,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    command: str | None = None,
+) -> Path:
+    """Roll out a trained run and a random policy, and write the result file into its folder.
+
+    An agent that is asked for a return acts at all `TARGET_MULTIPLIERS` of it, side by side.
+
+    Raises:
+        InputError: a wrong argument, or a run that cannot be loaded.
+    """
+    evaluation.check()
+    run = load_run(workdir)
+    conditioned = isinstance(run.experiment.agent, TransformerAgent)
+    multipliers = TARGET_MULTIPLIERS if conditioned else (1.0,)
+    target = run.data["best"] if evaluation.target_return is None else evaluation.target_return
+    targets = np.repeat(np.asarray(multipliers) * target, evaluation.chains)
+    spec, repeat = task_spec(run.data["task"]), run.data["action_repeat"]
+    steps = spec.episode_steps // repeat * repeat * evaluation.trajectories
+    total = steps * (len(targets) + evaluation.chains)
+    done = 0
+
+    def advance(environment_steps: int) -> None:
+        nonlocal done
+        done += environment_steps
+        progress(done, total)
+
+    roll = partial(
+        rollout,
+        task=run.data["task"],
+        trajectories=evaluation.trajectories,
+        seed=evaluation.seed,
+        action_repeat=repeat,
+        advance=advance,
+    )
+    policy = run.policy()
+    if isinstance(policy, ContextPolicy):
+        policy.start(targets, trajectories=evaluation.trajectories, prompt=_prompt(run, evaluation))
+    elif evaluation.prompt_trajectories:
+        raise InputError(f"{workdir}: {run.experiment.method} has no context: leave out the prompt")
+    chains = np.arange(evaluation.chains)
+    rolled = roll(policy, chains_C=np.tile(chains, len(multipliers)))
+    uniform = RandomPolicy(spec.action_width, seed=evaluation.seed)
+    uniform.start(chains, trajectories=evaluation.trajectories)
+    random = roll(uniform, chains_C=chains)
+    path = workdir / evaluation.file_name()
+    document = {
+        **_describe_run(run, command),
+        "protocol": {
+            "trajectories": evaluation.trajectories,
+            "chains": evaluation.chains,
+            "prompt_trajectories": evaluation.prompt_trajectories,
+            "evaluation_seed": evaluation.seed,
+        },
+        "conditions": [
+            {
+                "target_multiplier": multiplier,
+                "target_return": multiplier * target if conditioned else None,
+                "returns": returns_CN.tolist(),
+            }
+            for multiplier, returns_CN in zip(
+                multipliers, np.split(rolled.returns_CN, len(multipliers)), strict=True
+            )
+        ],
+        "random": {"returns": random.returns_CN.tolist()},
+        "seconds": {"model": rolled.model_seconds, "physics": rolled.physics_seconds},
+    }
+    write_json(path, document)
+    return path
+
+
+def _prompt(run: TrainedRun, evaluation: Evaluation) -> list[Trajectory]:
+    """Choose training trajectories evenly spread by rank of return, the best one among them."""
+    count = evaluation.prompt_trajectories
+    if not count:
+        return []
+    with Store.open(Path(run.data["path"])) as store:
+        if store.data_hash != run.data["data_hash"]:
+            raise InputError(f"{store.path}: is not the data that {run.workdir} was trained on")
+        if count > len(store.training):
+            raise InputError(
+                f"--prompt-trajectories must be at most {len(store.training)}, the training "
+                f"episodes of {store.path}; got {count}"
+            )
+        best_first = best_episodes(store.returns, store.training, fraction=1.0)
+        ranks = np.linspace(0, len(best_first) - 1, count).astype(int)
+        return [store.trajectory(int(episode)) for episode in best_first[ranks]]
+
+
+def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
+    experiment, agent = run.experiment, run.experiment.agent
+    settings: dict[str, Any] = {"batch": experiment.batch}
+    if isinstance(agent, TransformerAgent):
+        settings |= {
+            "trajectories": agent.chain.trajectories,
+            "scheme": agent.model.core.scheme,
+            "layout": agent.model.layout,
+            "completion": agent.chain.completion,
+            "loss": agent.chain.loss,
+        }
+    lines = read_metrics(run.workdir / "metrics.jsonl")
+    rates = [line["tokens_per_second"] for line in lines if "tokens_per_second" in line]
+    return {
+        "format": 1,
+        "kind": "evaluation",
+        "command": command or shlex.join(["agentic-bpt", *sys.argv[1:]]),
+        "run": str(run.workdir),
+        "method": experiment.method,
+        "task": run.data["task"],
+        "action_repeat": run.data["action_repeat"],
+        "seed": experiment.seed,
+        "settings": settings,
+        "training": {
+            "steps": run.steps,
+            "median_tokens_per_second": float(np.median(rates)) if rates else None,
+        },
+        "dataset": run.data,
+        "versions": {
+            name: version(name) for name in ("agentic-bpt", "jax", "dm_control", "mujoco")
+        },
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

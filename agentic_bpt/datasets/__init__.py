@@ -1,0 +1,1 @@
+"""Episodes in, chains of trajectories out: files, relabelling, store, sampling; never jax."""

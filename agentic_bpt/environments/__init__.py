@@ -1,0 +1,1 @@
+"""ExoRL's domains and tasks in dm_control and MuJoCo; never imports jax."""

@@ -1,0 +1,1 @@
+"""Acting in an environment and what the returns say."""

@@ -1,0 +1,113 @@
+"""METHODS: what differs between the methods, as data, each in two presets.
+
+Preset "paper" is the published configuration: 3 layers, 1 head, width 128, ReLU, batch 64, four
+tokens a timestep, 32 trajectories. These of its values are unverified (not found in a published
+source by us): dropout 0.1, learning rate 1e-4, 100,000 warm-up steps, gradient clip 0.25, weight
+decay 1e-4. The number of updates is not published: ours is 200,000.
+
+Preset "cpu" is what two cores train in minutes: one token a timestep and a higher learning rate.
+"""
+
+import dataclasses
+
+from agentic_bpt.blockwise.core import CoreConfig
+from agentic_bpt.datasets.sampler import ChainConfig
+from agentic_bpt.errors import InputError
+from agentic_bpt.experiment import CloningAgent, Experiment, TransformerAgent
+from agentic_bpt.models.mlp_policy import MLPConfig
+from agentic_bpt.models.trajectory_transformer import TrajectoryTransformerConfig
+from agentic_bpt.training.loop import LoopConfig
+from agentic_bpt.training.optimizer import OptimizerConfig
+
+PRESETS = ("cpu", "paper")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+    """One row of the comparison."""
+
+    summary: str
+    """What it is, in one line."""
+    presets: dict[str, Experiment]
+    """Its configuration by preset, without data."""
+
+
+_PAPER_OPTIMIZER = OptimizerConfig(
+    learning_rate=1e-4,
+    warmup_steps=100_000,
+    schedule="constant",
+    weight_decay=1e-4,
+    gradient_clip=0.25,
+)
+_PAPER_LOOP = LoopConfig(steps=200_000, log_every_steps=100, checkpoint_every_steps=1_000)
+_PAPER_MODEL = TrajectoryTransformerConfig(core=CoreConfig(dropout=0.1))
+_CPU_MODEL = TrajectoryTransformerConfig(layout="joint")
+
+
+def _transformer(trajectories: int, context_trajectories: int | None) -> dict[str, Experiment]:
+    name = "dt" if context_trajectories else "at"
+    chain = ChainConfig(trajectories=1 if context_trajectories else trajectories)
+    paper_chain = ChainConfig(trajectories=1 if context_trajectories else 32)
+    return {
+        "cpu": Experiment(
+            method=name,
+            agent=TransformerAgent(
+                chain=chain, model=_CPU_MODEL, context_trajectories=context_trajectories
+            ),
+            optimizer=OptimizerConfig(),
+            loop=LoopConfig(),
+            batch=64 if context_trajectories else 16,
+        ),
+        "paper": Experiment(
+            method=name,
+            agent=TransformerAgent(
+                chain=paper_chain, model=_PAPER_MODEL, context_trajectories=context_trajectories
+            ),
+            optimizer=_PAPER_OPTIMIZER,
+            loop=_PAPER_LOOP,
+            batch=64,
+        ),
+    }
+
+
+_CLONING = {
+    "cpu": Experiment(
+        method="bc10",
+        agent=CloningAgent(),
+        optimizer=OptimizerConfig(),
+        loop=LoopConfig(steps=5_000, log_every_steps=100, checkpoint_every_steps=1_000),
+        batch=256,
+    ),
+    "paper": Experiment(
+        method="bc10",
+        agent=CloningAgent(model=MLPConfig(width=1024)),
+        optimizer=_PAPER_OPTIMIZER,
+        loop=_PAPER_LOOP,
+        batch=1024,
+    ),
+}
+
+METHODS: dict[str, Method] = {
+    "at": Method(
+        summary="Agentic Transformer: N trajectories in context, worst to best",
+        presets=_transformer(4, None),
+    ),
+    "dt": Method(
+        summary="Decision Transformer: the same model with one trajectory in context",
+        presets=_transformer(4, 1),
+    ),
+    "bc10": Method(summary="BC-10%: an MLP on the best tenth of episodes", presets=_CLONING),
+}
+
+
+def preset_of(method: str, preset: str) -> Experiment:
+    """Look up the configuration of a method.
+
+    Raises:
+        InputError: unknown method or preset; the known ones are listed.
+    """
+    if method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    if preset not in PRESETS:
+        raise InputError(f"preset must be one of {', '.join(PRESETS)}; got {preset!r}")
+    return METHODS[method].presets[preset]

@@ -1,0 +1,1 @@
+"""From tokens to actions: the trajectory transformer and the MLP policy."""

@@ -1,0 +1,17 @@
+"""Squared error of actions as (sum, count): means over parts add up to the mean of the whole."""
+
+import jax
+import jax.numpy as jnp
+
+from agentic_bpt.models.tokens import Array
+
+
+def action_error(
+    predicted_BTA: jax.Array, actions_BTA: Array, counted_BT: Array
+) -> tuple[jax.Array, jax.Array]:
+    """Sum the squared error, mean over action dimensions, over counted timesteps; and count them.
+
+    The loss of a batch is sum / count: padding never dilutes it, in whatever parts it is computed.
+    """
+    error_BT = jnp.square(predicted_BTA - actions_BTA).mean(axis=-1)
+    return jnp.where(counted_BT, error_BT, 0.0).sum(), counted_BT.sum().astype(jnp.float32)

@@ -1,0 +1,61 @@
+"""The main job on embedded episodes: from data to a table and a picture, resumable at any point."""
+
+import dataclasses
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from agentic_bpt.acting import Evaluation, evaluate_run
+from agentic_bpt.datasets.store import ingest
+from agentic_bpt.exploration.collect import collect
+from agentic_bpt.methods import preset_of
+from agentic_bpt.progress import counting
+from agentic_bpt.reports.results import read_results, write_report
+from agentic_bpt.reports.table import build_table, print_table
+from agentic_bpt.run import train_run
+
+TASK = "cartpole_swingup"
+ACTION_REPEAT = 4
+"""Control steps each action is held: an episode is 250 decisions. Never mixed with repeat 1."""
+EXPL_AGENT, EPISODES, COLLECTION_SEED = "rnd", 300, 0
+"""What is embedded, made by: agentic-bpt collect --task cartpole_swingup --expl-agent rnd
+--episodes 300 --action-repeat 4 --seed 0."""
+EMBEDDED = Path(__file__).resolve().parents[1] / "data" / "quickstart" / "cartpole" / "rnd.zip"
+EVALUATION = Evaluation(trajectories=4, chains=10)
+METHODS = ("at", "dt", "bc10")
+
+
+def run_quickstart(workdir: Path, *, collect_anew: bool, seed: int) -> None:
+    """Collect or take the embedded episodes, train, evaluate, and report; skip what is done.
+
+    Raises:
+        InputError: the folder is in use or holds runs of other settings.
+    """
+    start = time.perf_counter()
+    console = Console()
+    source = EMBEDDED
+    if collect_anew or not EMBEDDED.exists():
+        source = collect(
+            TASK,
+            expl_agent=EXPL_AGENT,
+            episodes=EPISODES,
+            out=workdir / "exorl",
+            seed=COLLECTION_SEED,
+            action_repeat=ACTION_REPEAT,
+        ).folder.parent
+    store = ingest(source, task=TASK, relabel="stored", out=workdir / "stores").path
+    results = []
+    for method in METHODS:
+        run = workdir / f"{method}-seed{seed}"
+        experiment = dataclasses.replace(preset_of(method, "cpu"), store=str(store), seed=seed)
+        train_run(experiment, run)
+        result = run / EVALUATION.file_name()
+        if not result.exists():
+            with counting(f"evaluate {method}", "environment steps") as advance:
+                evaluate_run(run, EVALUATION, progress=advance)
+        results.append(result)
+    files = write_report(results, workdir / "report")
+    print_table(build_table(read_results(results)), console)
+    console.print(f"Picture: {files.png}\nReport: {files.markdown}")
+    console.print(f"{time.perf_counter() - start:.0f} s; run again, it goes on where it stopped.")

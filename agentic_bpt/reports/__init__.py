@@ -1,0 +1,1 @@
+"""Result files in, tables and pictures out; never imports jax."""

@@ -1,0 +1,197 @@
+"""The picture of a report: returns along the chain, and the dataset's returns beside them."""
+
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from agentic_bpt.evaluation.protocol import along_the_chain
+from agentic_bpt.reports.results import Result, check_comparable, exclude_unfinished
+from agentic_bpt.reports.table import group_results, random_returns
+
+# Okabe and Ito's palette, told apart by the colour-blind, without its yellow (pale on white) and
+# its black (kept for the dataset). Markers and dashes tell the same, for prints without colour.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ("-", "--", "-.", ":")  # the next one after each round of colours
+GREY = "#8C8C8C"
+INK = "#333333"
+SIZE_INCHES = (9.0, 4.2)
+DOTS_PER_INCH = 200  # 1800 x 840 pixels, shown at 900 x 420
+_MARKED_TRAJECTORIES = 40  # beyond so many, markers hide the line
+_LEGEND_CHARACTERS = 60  # of one line of a label: a column of them fits the width
+_LABEL_GAP = 0.055  # of the y axis: nearer than that, two labels overlap
+
+
+def chain_figure(results: Sequence[Result]) -> Figure:
+    """Draw both panels from results that belong together.
+
+    Raises:
+        InputError: As `check_comparable` and `exclude_unfinished`.
+    """
+    check_comparable(results)
+    kept, _ = exclude_unfinished(results)
+    first = kept[0]
+    figure = Figure(figsize=SIZE_INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    chain_axes, data_axes = figure.subplots(
+        1, 2, sharey=True, gridspec_kw={"width_ratios": (2.6, 1.0)}
+    )
+    _draw_chains(chain_axes, kept)
+    _draw_dataset(data_axes, first)
+    for axes in (chain_axes, data_axes):
+        for value in (first.dataset.best, first.dataset.best_tenth_mean):
+            axes.axhline(value, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1.5)
+    _fit_returns(chain_axes, data_axes)
+    _label_dataset_lines(data_axes, first)
+    chains = first.protocol.chains
+    chain_axes.set_title(
+        f"{first.task}: {chains} chain{'s' if chains > 1 else ''} a run, "
+        "band = 95 % bootstrap interval"
+    )
+    data_axes.set_title("dataset")
+    for axes in (chain_axes, data_axes):
+        _tidy(axes)
+    _add_legend(figure, chain_axes)
+    return figure
+
+
+def chain_png(results: Sequence[Result]) -> bytes:
+    """Give `chain_figure` as the bytes of a PNG.
+
+    Raises:
+        InputError: As `chain_figure`.
+    """
+    stream = io.BytesIO()
+    chain_figure(results).savefig(stream, format="png")
+    return stream.getvalue()
+
+
+def _draw_chains(axes: Axes, results: Sequence[Result]) -> None:
+    _draw_line(axes, random_returns(results), label="random", color=GREY, linestyle="-", marker="")
+    for number, group in enumerate(group_results(results)):
+        seeds = len(group.results)
+        _draw_line(
+            axes,
+            group.returns,
+            label=f"{group.label}, {seeds} seed{'s' if seeds > 1 else ''}",
+            color=COLORS[number % len(COLORS)],
+            linestyle=DASHES[number // len(COLORS) % len(DASHES)],
+            marker=MARKERS[number % len(MARKERS)],
+        )
+    trajectories = results[0].protocol.trajectories
+    axes.set_xlim(0.5, trajectories + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
+    axes.set_xlabel("trajectory of the chain")
+    axes.set_ylabel("return")
+
+
+def _draw_line(
+    axes: Axes, returns_SCN: np.ndarray, *, label: str, color: str, linestyle: str, marker: str
+) -> None:
+    """Draw the mean at each trajectory and the band of its interval."""
+    intervals = along_the_chain(returns_SCN)
+    trajectories = np.arange(1, len(intervals) + 1)
+    if len(intervals) == 1:
+        marker = marker or "x"  # a line of one point shows nothing
+    elif len(intervals) > _MARKED_TRAJECTORIES:
+        marker = ""
+    axes.plot(
+        trajectories,
+        [interval.value for interval in intervals],
+        label=label,
+        color=color,
+        linestyle=linestyle,
+        marker=marker,
+        markersize=4.5,
+        markeredgecolor=color if marker == "x" else "white",
+        markeredgewidth=1.0 if marker == "x" else 0.6,
+        linewidth=1.8,
+        zorder=3,
+    )
+    ends = [(i.low, i.high) for i in intervals if i.low is not None and i.high is not None]
+    if len(ends) < len(intervals):
+        return
+    low, high = np.array(ends).T
+    if len(ends) == 1:
+        axes.vlines(trajectories, low, high, color=color, alpha=0.5, linewidth=3.0, zorder=2)
+    else:
+        axes.fill_between(trajectories, low, high, color=color, alpha=0.16, linewidth=0.0, zorder=2)
+
+
+def _draw_dataset(axes: Axes, result: Result) -> None:
+    returns_E = result.dataset.returns
+    bins = min(40, max(8, math.isqrt(returns_E.size)))
+    axes.hist(returns_E, bins=bins, orientation="horizontal", color="#BFC9D1", zorder=1)
+    axes.set_xlabel(f"{result.dataset.episodes} training episodes")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
+
+
+def _tidy(axes: Axes) -> None:
+    """Keep what the eye needs: two spines, a faint grid, text that can be read when small."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    axes.tick_params(colors=INK, labelsize=9)
+    axes.xaxis.label.set(color=INK, fontsize=10)
+    axes.yaxis.label.set(color=INK, fontsize=10)
+    axes.set_title(axes.get_title(), color=INK, fontsize=10, loc="left")
+    axes.set_title("", loc="center")
+    axes.grid(axis="y", color="#E6E6E6", linewidth=0.7, zorder=0)
+    axes.set_axisbelow(True)
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Put the legend under the panels, in as many columns as the width holds."""
+    handles, labels = axes.get_legend_handles_labels()
+    labels = [textwrap.fill(label, _LEGEND_CHARACTERS) for label in labels]
+    for columns in range(min(4, len(labels)), 0, -1):
+        legend = figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
+            columnspacing=1.4,
+            labelcolor=INK,
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
+
+
+def _fit_returns(axes: Axes, beside: Axes) -> None:
+    """Start the axis of returns at 0 where none is negative, since rewards here start there."""
+    ends = np.concatenate([axes.dataLim.intervaly, beside.dataLim.intervaly])
+    low, high = float(ends.min()), float(ends.max())
+    room = 0.05 * (high - min(0.0, low)) or 1.0
+    axes.set_ylim(0.0 if low >= 0.0 else low - room, high + room)
+
+
+def _label_dataset_lines(axes: Axes, result: Result) -> None:
+    """Name the two dashed lines outside the right edge, where they hide no data."""
+    low, high = axes.get_ylim()
+    best, tenth = result.dataset.best, result.dataset.best_tenth_mean
+    gap = _LABEL_GAP * (high - low)
+    apart = max(0.0, gap - (best - tenth)) / 2.0
+    for text, value, shift in (
+        (f"best {best:.0f}", best, apart),
+        (f"best tenth {tenth:.0f}", tenth, -apart),
+    ):
+        axes.annotate(
+            text,
+            xy=(1.0, value + shift),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=INK,
+            annotation_clip=False,
+        )

@@ -1,0 +1,232 @@
+"""The one place where the parts meet for training: a run in its folder, resumable."""
+
+import contextlib
+import dataclasses
+import fcntl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from agentic_bpt.datasets.sampler import (
+    ChainBatch,
+    ChainSampler,
+    TransitionBatch,
+    TransitionSampler,
+    best_episodes,
+)
+from agentic_bpt.datasets.store import Store
+from agentic_bpt.environments.tasks import task_spec
+from agentic_bpt.errors import InputError
+from agentic_bpt.experiment import (
+    CloningAgent,
+    Experiment,
+    TransformerAgent,
+    first_difference,
+    read_experiment,
+    write_experiment,
+)
+from agentic_bpt.models.losses import action_error
+from agentic_bpt.models.mlp_policy import MLPPolicy
+from agentic_bpt.models.tokens import LAYOUTS, Scales
+from agentic_bpt.models.trajectory_transformer import Sizes, TrajectoryTransformer, timesteps_of
+from agentic_bpt.reports.results import write_json
+from agentic_bpt.training.checkpoint import Checkpoints
+from agentic_bpt.training.loop import Hook, train
+from agentic_bpt.training.metrics import MetricsWriter
+from agentic_bpt.training.optimizer import make_optimizer
+from agentic_bpt.training.step import TrainState, init_state, make_train_step
+
+DATA_FILE = "data.json"
+
+VALIDATION_BATCHES = 4
+VALIDATION_EVERY_STEPS = 200
+_VALIDATION_SEED = 2**31 - 1  # any fixed number that is not a training seed
+
+
+class Parts(NamedTuple):
+    """A method made concrete for a store."""
+
+    model: Any
+    params: Any
+    scales: Scales
+    loss: Callable
+    """(params, batch, dropout seed or None) -> (sum, count)."""
+    batch_at: Callable[[int], Any]
+    validation_at: Callable[[int], Any] | None
+    tokens_per_batch: int
+
+
+def scales_of(store: Store) -> Scales:
+    """Take the units of the training split."""
+    longest = int(store.lengths[store.training].max())
+    return Scales(
+        jnp.asarray(store.observation_mean),
+        jnp.asarray(store.observation_std),
+        jnp.float32(store.return_scale),
+        jnp.float32(store.return_scale / longest),
+    )
+
+
+def make_parts(experiment: Experiment, store: Store) -> Parts:
+    """Build model, initial parameters, loss and batches of an experiment."""
+    scales = scales_of(store)
+    if isinstance(experiment.agent, CloningAgent):
+        return _cloning_parts(experiment, experiment.agent, store, scales)
+    return _transformer_parts(experiment, experiment.agent, store, scales)
+
+
+def _transformer_parts(
+    experiment: Experiment, agent: TransformerAgent, store: Store, scales: Scales
+) -> Parts:
+    longest = int(store.lengths.max())
+    model = transformer_model(agent, store.task, longest)
+
+    def sampler(episodes, trajectories, seed, count):
+        chain = dataclasses.replace(agent.chain, trajectories=trajectories, trajectory_count=count)
+        return ChainSampler(
+            store, episodes, longest=longest, config=chain, batch=experiment.batch, seed=seed
+        )
+
+    def loss(params, batch: ChainBatch, dropout_seed):
+        timesteps = timesteps_of(batch)
+        predicted: Any = model.apply(params, timesteps, batch.valid_BL, scales, dropout_seed)
+        return action_error(predicted, batch.actions_BLA, batch.loss_BL)
+
+    chain = agent.chain
+    training = sampler(store.training, chain.trajectories, experiment.seed, chain.trajectory_count)
+    validation = None
+    if len(store.validation):
+        count = min(chain.trajectories, len(store.validation))
+        validation = sampler(store.validation, count, _VALIDATION_SEED, "fixed").batch
+    one = ChainBatch(*(x[:1, :1] for x in training.batch(0)))
+    key = jax.random.key(experiment.seed)
+    params = model.init(key, timesteps_of(one), one.valid_BL, scales)
+    tokens = (
+        experiment.batch * chain.trajectories * longest * len(LAYOUTS[agent.model.layout].tokens)
+    )
+    return Parts(model, params, scales, loss, training.batch, validation, tokens)
+
+
+def transformer_model(agent: TransformerAgent, task: str, longest: int) -> TrajectoryTransformer:
+    """Build the transformer of a task whose episodes have at most `longest` timesteps."""
+    sizes = Sizes(task_spec(task).action_width, longest, agent.chain.trajectories)
+    return TrajectoryTransformer(agent.model, sizes)
+
+
+def _cloning_parts(
+    experiment: Experiment, agent: CloningAgent, store: Store, scales: Scales
+) -> Parts:
+    model = MLPPolicy(agent.model, task_spec(store.task).action_width)
+    best = best_episodes(store.returns, store.training, fraction=agent.best_fraction)
+    training = TransitionSampler(store, best, batch=experiment.batch, seed=experiment.seed)
+
+    def loss(params, batch: TransitionBatch, dropout_seed):
+        predicted: Any = model.apply(params, batch.observations_BO, scales)
+        counted = jnp.ones((len(batch.actions_BA), 1), bool)
+        return action_error(predicted[:, None], batch.actions_BA[:, None], counted)
+
+    one = jnp.zeros((1, task_spec(store.task).observation_width))
+    params = model.init(jax.random.key(experiment.seed), one, scales)
+    return Parts(model, params, scales, loss, training.batch, None, experiment.batch)
+
+
+@contextlib.contextmanager
+def only_run(workdir: Path) -> Iterator[None]:
+    """Hold a run's folder; the lock goes with the process, however it ends.
+
+    Raises:
+        InputError: another process holds it.
+    """
+    workdir.mkdir(parents=True, exist_ok=True)
+    with (workdir / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{workdir}: is in use by another run: wait for it, or give another --workdir"
+            ) from None
+        yield
+
+
+def train_run(experiment: Experiment, workdir: Path, *, label: str | None = None) -> None:
+    """Train an experiment in its folder, or go on where it was stopped.
+
+    Raises:
+        InputError: the folder is in use or holds another experiment, or the store is not fit.
+    """
+    with only_run(workdir), Store.open(Path(experiment.store)) as store:
+        experiment = dataclasses.replace(experiment, data_hash=store.data_hash)
+        checkpoints = Checkpoints(workdir / "checkpoints")
+        if (workdir / "experiment.json").exists():
+            difference = first_difference(experiment, read_experiment(workdir))
+            if difference:
+                raise InputError(
+                    f"{workdir}: holds another experiment: {difference}; give another --workdir"
+                )
+        write_experiment(experiment, workdir)
+        write_json(workdir / DATA_FILE, describe_data(store))
+        if checkpoints.latest_step == experiment.loop.steps:
+            checkpoints.close()
+            return
+        parts = make_parts(experiment, store)
+        optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
+        state = init_state(parts.params, optimizer)
+        if checkpoints.latest_step is not None:
+            saved = checkpoints.restore({"state": state, "scales": parts.scales})
+            state = TrainState(*saved["state"])
+        step = make_train_step(
+            parts.loss, optimizer, accumulate=experiment.accumulate, seed=experiment.seed
+        )
+        metrics = MetricsWriter(workdir, resume_step=int(state.step))
+        try:
+            train(
+                state,
+                config=experiment.loop,
+                step_function=jax.jit(step, donate_argnums=0),
+                batch_at=parts.batch_at,
+                tokens_per_batch=parts.tokens_per_batch,
+                checkpoints=checkpoints,
+                saved_beside={"scales": parts.scales},
+                metrics=metrics,
+                hooks=_hooks(parts),
+                label=label or f"train {experiment.method}",
+            )
+        finally:
+            metrics.close()
+            checkpoints.close()
+
+
+def _hooks(parts: Parts) -> list[Hook]:
+    if parts.validation_at is None:
+        return []
+    batches = [parts.validation_at(number) for number in range(VALIDATION_BATCHES)]
+    loss = jax.jit(lambda params, batch: parts.loss(params, batch, None))
+
+    def validate(state: TrainState) -> dict[str, float]:
+        sums = [loss(state.params, batch) for batch in batches]
+        total, count = (float(sum(values)) for values in zip(*sums, strict=True))
+        return {"validation_loss": total / max(count, 1.0)}
+
+    return [Hook(VALIDATION_EVERY_STEPS, validate)]
+
+
+def describe_data(store: Store) -> dict[str, Any]:
+    """Say what a run must know of its data without the store, and what reports show of it."""
+    returns = store.returns[store.training]
+    best_tenth = store.returns[best_episodes(store.returns, store.training, fraction=0.1)]
+    return {
+        "path": str(store.path),
+        "data_hash": store.data_hash,
+        "task": store.task,
+        "action_repeat": store.action_repeat,
+        "relabel": store.relabel,
+        "episodes": len(store),
+        "episode_steps": int(store.lengths.max()),
+        "returns": [round(float(value), 4) for value in returns],
+        "best": store.best_return,
+        "mean": float(returns.mean()),
+        "best_tenth_mean": float(best_tenth.mean()),
+    }

@@ -1,0 +1,1 @@
+"""The training loop and its parts; it knows no model and no environment."""

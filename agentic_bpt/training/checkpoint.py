@@ -1,0 +1,56 @@
+"""Checkpoints of a run, through Orbax: whole or absent, the newest two kept."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+from agentic_bpt.errors import InputError
+
+KEPT = 2
+"""The newest checkpoint, and one before it in case the newest state turns out to be bad."""
+
+
+class Checkpoints:
+    """The checkpoints of one run, by number of updates done."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder.resolve()
+        # Orbax reports every save and restore at level INFO and warns of defaults that hold here.
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager(self.folder, options=options)
+
+    @property
+    def latest_step(self) -> int | None:
+        """Updates done in the newest whole checkpoint; None if there is none."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, tree: Any) -> None:
+        """Write a pytree of arrays; it appears under its step only when it is complete."""
+        self._manager.save(step, args=ocp.args.StandardSave(tree))
+
+    def restore(self, template: Any) -> Any:
+        """Read the newest checkpoint into the shapes of `template`.
+
+        Raises:
+            InputError: there is none, or it cannot be read into these shapes.
+        """
+        step = self.latest_step
+        if step is None:
+            raise InputError(f"{self.folder}: holds no checkpoint: run `agentic-bpt train` first")
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, template)
+        try:
+            return self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
+        except (ValueError, KeyError, FileNotFoundError) as error:
+            reason = str(error).splitlines()[0][:200]
+            raise InputError(
+                f"{self.folder}/{step}: cannot be read; delete this checkpoint to go on from the "
+                f"one before it; got: {reason}"
+            ) from error
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._manager.close()

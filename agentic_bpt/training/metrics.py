@@ -1,0 +1,50 @@
+"""Metrics of a run: one JSON object a line, and TensorBoard beside it."""
+
+import json
+import os
+from pathlib import Path
+
+from tensorboardX import SummaryWriter
+
+
+class MetricsWriter:
+    """Appends to `metrics.jsonl` in a run's folder; lines of steps that are redone are dropped.
+
+    Args:
+        workdir: folder of the run.
+        resume_step: updates that the run's state already holds.
+    """
+
+    def __init__(self, workdir: Path, *, resume_step: int):
+        self.path = workdir / "metrics.jsonl"
+        kept = [line for line in read_metrics(self.path) if line["step"] <= resume_step]
+        beside = self.path.with_suffix(".part")
+        beside.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        os.replace(beside, self.path)
+        self._file = self.path.open("a")
+        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=resume_step)
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        """Write the values of one step."""
+        self._file.write(json.dumps({"step": step, **values}) + "\n")
+        self._file.flush()
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Flush and close both files."""
+        self._file.close()
+        self._board.close()
+
+
+def read_metrics(path: Path) -> list[dict]:
+    """Read the lines written so far; a last line cut short by a crash is left out."""
+    if not path.exists():
+        return []
+    lines = []
+    for line in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return lines

@@ -1,0 +1,93 @@
+"""Batches: a function of (seed, step), no replacement, N included, padding that counts nothing."""
+
+import numpy as np
+import pytest
+
+from agentic_bpt.datasets.sampler import (
+    ChainConfig,
+    ChainSampler,
+    TransitionSampler,
+    best_episodes,
+)
+from agentic_bpt.datasets.trajectory import Trajectory
+from agentic_bpt.errors import InputError
+
+EPISODES = 12
+
+
+class Source:
+    """Episode e has 2 + e % 3 steps, and e in every number."""
+
+    def trajectory(self, episode: int) -> Trajectory:
+        steps = 2 + episode % 3
+        column = np.full((steps, 1), episode, np.float32)
+        return Trajectory(column, column / 100, column[:, 0], column[0])
+
+
+def sampler(trajectories=4, batch=64, seed=0, **options) -> ChainSampler:
+    config = ChainConfig(trajectories=trajectories, **options)
+    return ChainSampler(Source(), range(EPISODES), longest=4, config=config, batch=batch, seed=seed)
+
+
+def counts(batch) -> np.ndarray:
+    return np.where(batch.valid_BL, batch.trajectories_BL, 0).max(axis=1) + 1
+
+
+def test_a_batch_is_a_function_of_seed_and_step():
+    one, two = sampler().batch(7), sampler().batch(7)
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert not np.array_equal(one.rewards_BL, sampler().batch(8).rewards_BL)
+    assert not np.array_equal(one.rewards_BL, sampler(seed=1).batch(7).rewards_BL)
+
+
+def test_uniform_counts_reach_the_largest_and_fixed_ones_are_it():
+    seen = counts(sampler(batch=200).batch(0))
+    assert set(seen) == {1, 2, 3, 4}
+    assert set(counts(sampler(trajectory_count="fixed").batch(0))) == {4}
+
+
+def test_a_chain_has_different_trajectories_in_ascending_order():
+    batch = sampler(trajectories=EPISODES, trajectory_count="fixed", batch=8).batch(0)
+    for rewards_L, valid_L, trajectories_L in zip(
+        batch.rewards_BL, batch.valid_BL, batch.trajectories_BL, strict=True
+    ):
+        assert batch.rewards_BL.shape[1] == 4 * EPISODES
+        totals = [
+            rewards_L[valid_L & (trajectories_L == number)].sum() for number in range(EPISODES)
+        ]
+        assert totals == sorted(totals)
+        assert set(rewards_L[valid_L]) == set(range(EPISODES))
+
+
+def test_padding_is_at_the_end_and_carries_no_loss():
+    batch = sampler().batch(0)
+    assert (np.diff(batch.valid_BL.astype(int), axis=1) <= 0).all()
+    assert (batch.loss_BL == batch.valid_BL).all()
+    assert not batch.valid_BL.all()
+
+
+def test_loss_on_the_last_trajectory_only():
+    batch = sampler(loss="last").batch(0)
+    for loss_L, valid_L, trajectories_L in zip(
+        batch.loss_BL, batch.valid_BL, batch.trajectories_BL, strict=True
+    ):
+        last = trajectories_L[valid_L].max()
+        assert (loss_L == (valid_L & (trajectories_L == last))).all()
+        assert loss_L.any()
+
+
+def test_too_few_episodes_for_a_chain():
+    with pytest.raises(InputError, match="needs as many training episodes, got 12"):
+        sampler(trajectories=13)
+
+
+def test_best_episodes_are_chosen_by_return_among_those_given():
+    returns = np.array([5.0, 9.0, 1.0, 7.0, 8.0])
+    assert best_episodes(returns, [0, 2, 3, 4], fraction=0.5).tolist() == [4, 3]
+    assert best_episodes(returns, [0, 2], fraction=0.1).tolist() == [0]
+
+
+def test_transitions_come_from_the_given_episodes_with_their_own_actions():
+    batch = TransitionSampler(Source(), [3, 5], batch=50, seed=0).batch(0)
+    assert set(batch.observations_BO[:, 0]) == {3, 5}
+    assert np.allclose(batch.actions_BA, batch.observations_BO / 100)
