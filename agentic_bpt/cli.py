@@ -82,7 +82,7 @@ def collect(
 
 @app.command
 def ingest(
-    source: tyro.conf.Positional[Path],
+    sources: tyro.conf.Positional[tuple[Path, ...]],
     *,
     task: str,
     relabel: Literal["control", "exorl", "stored"] = "control",
@@ -95,7 +95,8 @@ def ingest(
     Nothing is relabelled twice: the same source, task and versions find the store made before.
 
     Args:
-        source: ExoRL folder <domain>/<expl_agent>, its buffer/, or the zip (read in place).
+        sources: ExoRL folders <domain>/<expl_agent>, their buffer/, or zips (read in place);
+            several are put into one store.
         task: Full name, such as walker_run.
         relabel: control sets the action of each row, as when it was collected; exorl leaves it at
             0 and gives ExoRL's own numbers; stored keeps the rewards of the files.
@@ -108,7 +109,7 @@ def ingest(
 
     with counting(f"ingest {task}", "episodes") as advance:
         result = ingest_episodes(
-            source,
+            *sources,
             task=task,
             relabel=relabel,
             out=out,
@@ -137,6 +138,7 @@ def train(
     completion: Literal["reached", "final"] | None = None,
     loss: Literal["all", "last"] | None = None,
     trajectory_count: Literal["uniform", "fixed"] | None = None,
+    sampling: Literal["uniform", "spread"] | None = None,
     trajectory_index: bool | None = None,
     layers: int | None = None,
     width: int | None = None,
@@ -170,6 +172,8 @@ def train(
             reached, or 1 only at the final step of a trajectory that reached it.
         loss: Imitate the actions of all trajectories of a chain, or of the last (best) only.
         trajectory_count: Draw the trajectories of a chain from 1..N, or always take N.
+        sampling: Take all episodes as likely, or draw returns evenly between worst and best, so
+            that good episodes are not drowned where they are rare.
         trajectory_index: Give tokens the number of their trajectory; no more than N then at test.
         layers: Transformer layers, or hidden layers of the MLP.
         width: Width of the transformer, or of the MLP.
@@ -199,26 +203,29 @@ def train(
     print(f"{workdir}: trained; next: agentic-bpt evaluate {workdir}")
 
 
-OVERRIDES: dict[str, tuple[str, ...]] = {
-    "trajectories": ("agent", "chain", "trajectories"),
-    "completion": ("agent", "chain", "completion"),
-    "loss": ("agent", "chain", "loss"),
-    "trajectory_count": ("agent", "chain", "trajectory_count"),
-    "layout": ("agent", "model", "layout"),
-    "trajectory_index": ("agent", "model", "trajectory_index"),
-    "scheme": ("agent", "model", "core", "scheme"),
-    "heads": ("agent", "model", "core", "heads"),
-    "dropout": ("agent", "model", "core", "dropout"),
-    "dtype": ("agent", "model", "core", "dtype"),
-    "layers": ("agent", "model", "core", "layers"),
-    "width": ("agent", "model", "core", "width"),
-    "steps": ("loop", "steps"),
-    "checkpoint_every_steps": ("loop", "checkpoint_every_steps"),
-    "batch": ("batch",),
-    "accumulate": ("accumulate",),
-    "learning_rate": ("optimizer", "learning_rate"),
+_CHAIN = ("agent", "chain")
+_MODEL = ("agent", "model")
+OVERRIDES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "trajectories": (_CHAIN,),
+    "completion": (_CHAIN,),
+    "loss": (_CHAIN,),
+    "trajectory_count": (_CHAIN,),
+    "sampling": (_CHAIN,),
+    "layout": (_MODEL,),
+    "trajectory_index": (_MODEL,),
+    "scheme": ((*_MODEL, "core"),),
+    "heads": ((*_MODEL, "core"),),
+    "dropout": ((*_MODEL, "core"),),
+    "dtype": ((*_MODEL, "core"),),
+    "layers": ((*_MODEL, "core"), _MODEL),
+    "width": ((*_MODEL, "core"), _MODEL),
+    "steps": (("loop",),),
+    "checkpoint_every_steps": (("loop",),),
+    "batch": ((),),
+    "accumulate": ((),),
+    "learning_rate": (("optimizer",),),
 }
-"""Where the value of an option of `train` stands in an experiment."""
+"""Where the value of an option of `train` stands in an experiment: the first config that has it."""
 
 
 @app.command

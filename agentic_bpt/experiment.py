@@ -4,6 +4,7 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,19 +91,21 @@ def replace_in(config: Any, path: tuple[str, ...], value: Any) -> Any:
         raise InputError(str(error)) from error
 
 
-def override(experiment: Experiment, name: str, path: tuple[str, ...], value: Any) -> Experiment:
-    """Replace one field by the name that a user knows it by.
+def override(
+    experiment: Experiment, name: str, places: Sequence[tuple[str, ...]], value: Any
+) -> Experiment:
+    """Replace the field `name` of the first config, by path, that has such a field.
 
     Raises:
         InputError: this method has no such field, or the value is refused.
     """
-    try:
-        return replace_in(experiment, path, value)
-    except KeyError:
-        flag = name.replace("_", "-")
-        raise InputError(
-            f"--{flag} means nothing to method {experiment.method}: leave it out"
-        ) from None
+    for place in places:
+        try:
+            return replace_in(experiment, (*place, name), value)
+        except KeyError:
+            continue
+    flag = name.replace("_", "-")
+    raise InputError(f"--{flag} means nothing to method {experiment.method}: leave it out")
 
 
 def write_experiment(experiment: Experiment, workdir: Path) -> None:

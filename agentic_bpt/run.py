@@ -82,12 +82,18 @@ def _transformer_parts(
     experiment: Experiment, agent: TransformerAgent, store: Store, scales: Scales
 ) -> Parts:
     longest = int(store.lengths.max())
-    model = transformer_model(agent, store.task, longest)
+    model = transformer_model(agent, store.task, episode_steps(store))
 
     def sampler(episodes, trajectories, seed, count):
         chain = dataclasses.replace(agent.chain, trajectories=trajectories, trajectory_count=count)
         return ChainSampler(
-            store, episodes, longest=longest, config=chain, batch=experiment.batch, seed=seed
+            store,
+            episodes,
+            returns=store.returns[episodes],
+            longest=longest,
+            config=chain,
+            batch=experiment.batch,
+            seed=seed,
         )
 
     def loss(params, batch: ChainBatch, dropout_seed):
@@ -110,10 +116,16 @@ def _transformer_parts(
     return Parts(model, params, scales, loss, training.batch, validation, tokens)
 
 
-def transformer_model(agent: TransformerAgent, task: str, longest: int) -> TrajectoryTransformer:
-    """Build the transformer of a task whose episodes have at most `longest` timesteps."""
-    sizes = Sizes(task_spec(task).action_width, longest, agent.chain.trajectories)
+def transformer_model(agent: TransformerAgent, task: str, steps: int) -> TrajectoryTransformer:
+    """Build the transformer of a task whose episodes have at most `steps` timesteps."""
+    sizes = Sizes(task_spec(task).action_width, steps, agent.chain.trajectories)
     return TrajectoryTransformer(agent.model, sizes)
+
+
+def episode_steps(store: Store) -> int:
+    """Give the timesteps of the longest episode, stored or to come when acting."""
+    acting = task_spec(store.task).episode_steps // store.action_repeat
+    return max(acting, int(store.lengths.max()))
 
 
 def _cloning_parts(
@@ -224,7 +236,7 @@ def describe_data(store: Store) -> dict[str, Any]:
         "action_repeat": store.action_repeat,
         "relabel": store.relabel,
         "episodes": len(store),
-        "episode_steps": int(store.lengths.max()),
+        "episode_steps": episode_steps(store),
         "returns": [round(float(value), 4) for value in returns],
         "best": store.best_return,
         "mean": float(returns.mean()),

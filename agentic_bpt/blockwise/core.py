@@ -46,8 +46,8 @@ class CoreConfig:
     """Query heads H; the head width is width / heads."""
     kv_heads: int | None = None
     """Key-value heads J; each serves heads / kv_heads query heads. None: as many as heads."""
-    feedforward: int = 512
-    """Hidden width F of the feed-forward network."""
+    feedforward: int | None = None
+    """Hidden width F of the feed-forward network; None: 4 x width."""
     activation: str = "relu"
     """Nonlinearity of the feed-forward network: relu or gelu."""
     dropout: float = 0.0
@@ -63,9 +63,10 @@ class CoreConfig:
 
     def __post_init__(self):
         """Refuse shapes that cannot be built."""
-        for name in ("layers", "width", "heads", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("layers", "width", "heads", "feedforward", "query_block", "key_block"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if self.width % self.heads:
             raise ValueError(f"heads must divide width {self.width}, got {self.heads}")
         if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
@@ -79,14 +80,16 @@ class CoreConfig:
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
-        for name in ("query_block", "key_block"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     @property
     def head_width(self) -> int:
         """Width E of a head."""
         return self.width // self.heads
+
+    @property
+    def feedforward_width(self) -> int:
+        """Hidden width F of the feed-forward network."""
+        return self.feedforward or 4 * self.width
 
     @property
     def key_value_heads(self) -> int:
@@ -106,7 +109,7 @@ def init_stack(key: jax.Array, config: CoreConfig) -> LayerParams:
     Weights are normal with variance 1 / fan-in; those that write to the residual stream are
     divided by sqrt(2 K), so that its variance does not grow with depth.
     """
-    K, D, F = config.layers, config.width, config.feedforward
+    K, D, F = config.layers, config.width, config.feedforward_width
     HE, JE = config.width, config.key_value_heads * config.head_width
     keys = iter(jax.random.split(key, 5))
 
@@ -185,7 +188,7 @@ def apply_stack(
 
     def layer(x_BLD, numbered_params):
         number, p = numbered_params
-        y_BLD = _whole_layer(
+        y_BLD = whole_layer(
             p,
             x_BLD,
             attention=attention,
@@ -207,7 +210,7 @@ def _check_shape(x_BLD: jax.Array, config: CoreConfig) -> tuple[int, int, int]:
     return B, L, D
 
 
-def _whole_layer(
+def whole_layer(
     p: LayerParams,
     x_BLD: jax.Array,
     *,

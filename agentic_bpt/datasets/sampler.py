@@ -7,11 +7,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from agentic_bpt.datasets.hindsight import Chain, chain_of_hindsight
+from agentic_bpt.datasets.hindsight import COMPLETIONS, Chain, chain_of_hindsight
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.errors import InputError
 
 TRAJECTORY_COUNTS = ("uniform", "fixed")
+SAMPLINGS = ("uniform", "spread")
 LOSSES = ("all", "last")
 
 
@@ -55,6 +56,10 @@ class ChainConfig:
     trajectory_count: str = "uniform"
     """How many a chain has: "uniform" draws from 1..N, N included, so that the agent also learns to
     act early in a chain; "fixed" always takes N."""
+    sampling: str = "uniform"
+    """Which episodes a chain has: "uniform" takes all as likely; "spread" draws returns evenly
+    between the worst and the best and takes the nearest episodes, so that chains are wide and good
+    episodes are not drowned where they are rare."""
     completion: str = "reached"
     """What the completion token holds: "reached" is 1 from the moment the rewards add up to the
     target return; "final" is 1 only at the last step of a trajectory that reached it. The authors'
@@ -67,12 +72,14 @@ class ChainConfig:
         """Refuse unknown choices."""
         if self.trajectories < 1:
             raise InputError(f"trajectories must be at least 1, got {self.trajectories}")
-        if self.trajectory_count not in TRAJECTORY_COUNTS:
-            raise InputError(
-                f"trajectory_count must be one of {TRAJECTORY_COUNTS}, got {self.trajectory_count}"
-            )
-        if self.loss not in LOSSES:
-            raise InputError(f"loss must be one of {LOSSES}, got {self.loss!r}")
+        for name, known in (
+            ("trajectory_count", TRAJECTORY_COUNTS),
+            ("sampling", SAMPLINGS),
+            ("completion", COMPLETIONS),
+            ("loss", LOSSES),
+        ):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} must be one of {known}, got {getattr(self, name)!r}")
 
 
 class ChainSampler:
@@ -81,6 +88,7 @@ class ChainSampler:
     Args:
         source: gives trajectories by episode number.
         episodes: the numbers to draw from (the training split).
+        returns: total reward of each of these episodes.
         longest: timesteps of the longest of these episodes; pads every batch to one shape.
         config: how chains are made.
         batch: chains in a batch, B.
@@ -95,6 +103,7 @@ class ChainSampler:
         source: Trajectories,
         episodes: npt.ArrayLike,
         *,
+        returns: np.ndarray,
         longest: int,
         config: ChainConfig,
         batch: int,
@@ -106,6 +115,7 @@ class ChainSampler:
                 f"a chain of {config.trajectories} different trajectories needs as many training "
                 f"episodes, got {len(self._episodes)}: lower --trajectories or ingest more episodes"
             )
+        self._returns_E = np.asarray(returns, np.float64)
         self._config, self._batch, self._seed = config, batch, seed
         self._length = longest * config.trajectories
 
@@ -117,10 +127,20 @@ class ChainSampler:
             count = self._config.trajectories
             if self._config.trajectory_count == "uniform":
                 count = int(generator.integers(1, self._config.trajectories, endpoint=True))
-            chosen = generator.choice(self._episodes, size=count, replace=False)
+            chosen = self._choose(generator, count)
             trajectories = [self._source.trajectory(int(episode)) for episode in chosen]
             chains.append(chain_of_hindsight(trajectories, completion=self._config.completion))
         return pad_chains(chains, length=self._length, loss=self._config.loss)
+
+    def _choose(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        """Choose different episodes for one chain."""
+        if self._config.sampling == "uniform":
+            return generator.choice(self._episodes, size=count, replace=False)
+        free_E = np.ones(len(self._episodes), bool)
+        for wanted in generator.uniform(self._returns_E.min(), self._returns_E.max(), count):
+            distance_E = np.where(free_E, np.abs(self._returns_E - wanted), np.inf)
+            free_E[np.argmin(distance_E)] = False
+        return self._episodes[~free_E]
 
 
 def pad_chains(chains: Sequence[Chain], *, length: int, loss: str = "all") -> ChainBatch:

@@ -61,7 +61,7 @@ def make_train_step(
         gradient = jax.tree.map(lambda g: g / count, gradient)
         updates, optimizer_state = optimizer.update(gradient, state.optimizer_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        metrics = {"loss": loss_sum / count, "gradient_norm": optax.global_norm(gradient)}
+        metrics = {"loss": loss_sum / count, "gradient_norm": optax.tree.norm(gradient)}
         return TrainState(params, optimizer_state, state.step + 1), metrics
 
     return train_step

@@ -26,7 +26,16 @@ class Source:
 
 def sampler(trajectories=4, batch=64, seed=0, **options) -> ChainSampler:
     config = ChainConfig(trajectories=trajectories, **options)
-    return ChainSampler(Source(), range(EPISODES), longest=4, config=config, batch=batch, seed=seed)
+    returns = [Source().trajectory(episode).total_reward for episode in range(EPISODES)]
+    return ChainSampler(
+        Source(),
+        range(EPISODES),
+        returns=np.array(returns),
+        longest=4,
+        config=config,
+        batch=batch,
+        seed=seed,
+    )
 
 
 def counts(batch) -> np.ndarray:
@@ -57,6 +66,19 @@ def test_a_chain_has_different_trajectories_in_ascending_order():
         ]
         assert totals == sorted(totals)
         assert set(rewards_L[valid_L]) == set(range(EPISODES))
+
+
+def test_spread_sampling_draws_returns_evenly_and_no_episode_twice():
+    returns = np.array([0.0] * 50 + [10.0])  # one good episode among many bad ones
+    config = ChainConfig(trajectories=2, trajectory_count="fixed", sampling="spread")
+    chains = ChainSampler(
+        Source(), range(51), returns=returns, longest=4, config=config, batch=400, seed=0
+    )
+    generator = np.random.default_rng(0)
+    chosen = [chains._choose(generator, 2) for _ in range(400)]
+    assert all(len(set(episodes)) == 2 for episodes in chosen)
+    with_best = np.mean([50 in episodes for episodes in chosen])
+    assert 0.65 < with_best < 0.85  # 1 - 1/4; uniform sampling would give 2/51
 
 
 def test_padding_is_at_the_end_and_carries_no_loss():

@@ -1,0 +1,159 @@
+"""Training and acting beside their peers in one run: ratios, since machines are noisy."""
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+from agentic_bpt.blockwise.core import (
+    SCHEMES,
+    CoreConfig,
+    apply_stack,
+    init_stack,
+    whole_layer,
+)
+from agentic_bpt.datasets.store import Store, ingest
+from agentic_bpt.environments.tasks import Environment
+from agentic_bpt.evaluation.policy import GROUP, ContextPolicy
+from agentic_bpt.experiment import TransformerAgent, replace_in
+from agentic_bpt.methods import preset_of
+from agentic_bpt.quickstart import ACTION_REPEAT, EMBEDDED, TASK
+from agentic_bpt.reports.results import write_json
+from agentic_bpt.run import make_parts
+from agentic_bpt.training.optimizer import make_optimizer
+from agentic_bpt.training.step import init_state, make_train_step
+
+ROUNDS = 5
+"""Every contender is timed this often, in turns, and its fastest round counts."""
+
+
+def bench_train(*, positions: int, out: Path | None) -> None:
+    """Print, and write to `out`, how training and acting compare with their peers."""
+    console = Console()
+    document: dict[str, Any] = {
+        "versions": {name: version(name) for name in ("agentic-bpt", "jax", "mujoco")},
+        "device": str(jax.devices()[0].device_kind),
+        "rounds": ROUNDS,
+    }
+    document["layers"] = _layers(positions, console)
+    with tempfile.TemporaryDirectory() as folder:
+        path = ingest(EMBEDDED, task=TASK, relabel="stored", out=Path(folder)).path
+        with Store.open(path) as store:
+            document["reading"] = _reading(store, console)
+            document["acting"] = _acting(store, console)
+    if out is not None:
+        write_json(out, document)
+
+
+def seconds_of(contenders: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
+    """Time contenders in turns; each has been compiled by a call that does not count."""
+    for run in contenders.values():
+        jax.block_until_ready(run())
+    best = dict.fromkeys(contenders, float("inf"))
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            jax.block_until_ready(run())
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+def peer_stack(params, x_BLD: jax.Array, config: CoreConfig) -> jax.Array:
+    """Apply the same layers on jax.nn.dot_product_attention, rematerialised as ours."""
+    B, L, _ = x_BLD.shape
+    attention = lambda q, k, v, **_: jax.nn.dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
+    positions_BL = jnp.zeros((B, L), jnp.int32)
+
+    def layer(x_BLD, p):
+        y_BLD = whole_layer(
+            p,
+            x_BLD,
+            attention=attention,
+            config=config,
+            query_positions_BL=positions_BL,
+            key_positions_BS=positions_BL,
+            rate=0.0,
+            seed=jnp.zeros((), jnp.uint32),
+        )
+        return y_BLD, None
+
+    return jax.lax.scan(jax.checkpoint(layer), x_BLD, params)[0]
+
+
+def _layers(positions: int, console: Console) -> dict[str, Any]:
+    config = CoreConfig(layers=3, width=128)
+    params = init_stack(jax.random.key(0), config)
+    x_BLD = jax.random.normal(jax.random.key(1), (1, positions, config.width))
+    stacks = {"jax.nn.dot_product_attention": partial(peer_stack, config=config)}
+    for scheme in SCHEMES:
+        stacks[scheme] = partial(apply_stack, config=dataclasses.replace(config, scheme=scheme))
+
+    def step(stack):
+        gradient = jax.jit(jax.grad(lambda params: jnp.square(stack(params, x_BLD)).mean()))
+        return lambda: gradient(params)
+
+    seconds = seconds_of({name: step(stack) for name, stack in stacks.items()})
+    peer = seconds["jax.nn.dot_product_attention"]
+    console.print(f"Training step, 3 layers x 128, float32, {positions:,} positions:")
+    for name, value in seconds.items():
+        console.print(f"  {name:30} {positions / value:10,.0f} tokens/s  {peer / value:5.2f} x")
+    return {"positions": positions, "seconds": seconds}
+
+
+def _reading(store: Store, console: Console) -> dict[str, float]:
+    experiment = preset_of("at", "cpu")
+    parts = make_parts(experiment, store)
+    optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
+    state, batch = init_state(parts.params, optimizer), parts.batch_at(0)
+    step = jax.jit(make_train_step(parts.loss, optimizer))
+    seconds = seconds_of({"step": lambda: step(state, batch), "read": lambda: parts.batch_at(1)})
+    share = seconds["read"] / seconds["step"]
+    console.print(
+        f"Reading a batch takes {seconds['read'] * 1e3:.1f} ms, {share:.1%} of a training step "
+        f"({seconds['step'] * 1e3:.0f} ms, preset cpu), and happens beside it."
+    )
+    return seconds
+
+
+def _acting(store: Store, console: Console) -> dict[str, float]:
+    """Time one step of 8 chains, at the end of 16 trajectories, in the paper's configuration."""
+    trajectories = 16
+    experiment = replace_in(preset_of("at", "paper"), ("agent", "chain", "trajectories"), 1)
+    experiment = replace_in(experiment, ("batch",), 1)
+    agent = experiment.agent
+    assert isinstance(agent, TransformerAgent)
+    parts = make_parts(experiment, store)
+    steps = int(store.lengths.max())
+    policy = ContextPolicy(
+        parts.model, parts.params, parts.scales, episode_steps=steps, completion="reached"
+    )
+    policy.start(np.full(GROUP, store.best_return), trajectories=trajectories)
+    policy.begin_trajectory()
+    policy.fill(trajectories * steps - 2 * ROUNDS)
+    environments = [Environment(TASK, action_repeat=ACTION_REPEAT) for _ in range(GROUP)]
+    observations = np.stack([environment.reset(0) for environment in environments])
+    total = jax.jit(lambda cache: cache.keys_KGSE.sum() + cache.values_KGSE.sum())
+    seconds = seconds_of(
+        {
+            "act": lambda: policy.act(observations),
+            "physics": lambda: [e.step(np.zeros(1)) for e in environments] and None,
+            "read": lambda: total(policy._caches[0]),
+        }
+    )
+    floor = seconds["physics"] + seconds["read"]
+    ratio = (seconds["act"] + seconds["physics"]) / floor
+    console.print(
+        f"A rollout step of {GROUP} chains at {trajectories * steps * 4:,} cached positions: "
+        f"model {seconds['act'] * 1e3:.1f} ms + physics {seconds['physics'] * 1e3:.1f} ms, "
+        f"{ratio:.2f} x (physics + one read of the cache, {seconds['read'] * 1e3:.1f} ms)."
+    )
+    return seconds

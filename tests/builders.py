@@ -1,0 +1,78 @@
+"""Small made-up episodes, folders and zips of them, for tests that need no physics."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentic_bpt.datasets.exorl import Episode, write_episode
+from agentic_bpt.environments.tasks import TASKS, tasks_of_domain
+
+
+def make_episode(
+    domain: str = "cartpole", *, steps: int = 5, seed: int = 0, **fields: Any
+) -> Episode:
+    """Make up an episode; row 0 holds no action and no reward, as in ExoRL's files.
+
+    Rewards lie in [0, 1); `fields` replace those of the same name.
+    """
+    spec = TASKS[tasks_of_domain(domain)[0]]
+    generator = np.random.default_rng(seed)
+    action_RA = generator.uniform(-1, 1, (steps + 1, spec.action_width)).astype(np.float32)
+    reward_R = generator.uniform(0, 1, steps + 1).astype(np.float32)
+    action_RA[0] = 0
+    reward_R[0] = 0
+    episode = Episode(
+        observation=generator.normal(2, 3, (steps + 1, spec.observation_width)).astype(np.float32),
+        action=action_RA,
+        reward=reward_R,
+        discount=np.ones(steps + 1, np.float32),
+        physics=generator.normal(0, 0.1, (steps + 1, spec.physics_width)),
+        action_repeat=1,
+        name=f"episode_000000_{steps}.npz",
+    )
+    return episode._replace(**fields)
+
+
+def make_folder(
+    root: Path,
+    *,
+    domain: str = "cartpole",
+    expl_agent: str = "rnd",
+    episodes: int = 3,
+    steps: int = 5,
+) -> Path:
+    """Write `root/<domain>/<expl_agent>/buffer` with made-up episodes, each of another seed.
+
+    Returns:
+        `root/<domain>/<expl_agent>`.
+    """
+    folder = root / domain / expl_agent
+    for index in range(episodes):
+        episode = make_episode(domain, steps=steps, seed=index)
+        write_episode(folder / "buffer", index=index, episode=episode)
+    return folder
+
+
+def make_zip(folder: Path, path: Path) -> Path:
+    """Zip the buffer of a folder as the published archives are, with a video beside it."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("video/0.mp4", b"not a video")
+        # The order inside a zip is not the order of collection.
+        for file in sorted((folder / "buffer").iterdir(), reverse=True):
+            archive.write(file, f"buffer/{file.name}")
+    return path
+
+
+def arrays_of(episode: Episode) -> dict[str, np.ndarray]:
+    """Give the arrays of an episode as ExoRL's files hold them, to change and save."""
+    arrays = {
+        "observation": episode.observation,
+        "action": episode.action,
+        "reward": episode.reward[:, None],
+        "discount": episode.discount[:, None],
+    }
+    if episode.physics is not None:
+        arrays["physics"] = episode.physics
+    return {key: values.copy() for key, values in arrays.items()}
