@@ -5,7 +5,8 @@ tokens a timestep, 32 trajectories. These of its values are unverified (not foun
 source by us): dropout 0.1, learning rate 1e-4, 100,000 warm-up steps, gradient clip 0.25, weight
 decay 1e-4. The number of updates is not published: ours is 200,000.
 
-Preset "cpu" is what two cores train in minutes: one token a timestep and a higher learning rate.
+Preset "cpu" is what two cores train in minutes: two layers of width 64, one token a timestep, a
+higher learning rate, and chains spread over the range of returns.
 """
 
 import dataclasses
@@ -41,12 +42,13 @@ _PAPER_OPTIMIZER = OptimizerConfig(
 )
 _PAPER_LOOP = LoopConfig(steps=200_000, log_every_steps=100, checkpoint_every_steps=1_000)
 _PAPER_MODEL = TrajectoryTransformerConfig(core=CoreConfig(dropout=0.1))
-_CPU_MODEL = TrajectoryTransformerConfig(layout="joint")
+_CPU_MODEL = TrajectoryTransformerConfig(core=CoreConfig(layers=2, width=64), layout="joint")
+_CPU_LOOP = LoopConfig(steps=400)
 
 
 def _transformer(trajectories: int, context_trajectories: int | None) -> dict[str, Experiment]:
     name = "dt" if context_trajectories else "at"
-    chain = ChainConfig(trajectories=1 if context_trajectories else trajectories)
+    chain = ChainConfig(trajectories=1 if context_trajectories else trajectories, sampling="spread")
     paper_chain = ChainConfig(trajectories=1 if context_trajectories else 32)
     return {
         "cpu": Experiment(
@@ -55,7 +57,7 @@ def _transformer(trajectories: int, context_trajectories: int | None) -> dict[st
                 chain=chain, model=_CPU_MODEL, context_trajectories=context_trajectories
             ),
             optimizer=OptimizerConfig(),
-            loop=LoopConfig(),
+            loop=_CPU_LOOP,
             batch=64 if context_trajectories else 16,
         ),
         "paper": Experiment(
@@ -75,7 +77,7 @@ _CLONING = {
         method="bc10",
         agent=CloningAgent(),
         optimizer=OptimizerConfig(),
-        loop=LoopConfig(steps=5_000, log_every_steps=100, checkpoint_every_steps=1_000),
+        loop=LoopConfig(steps=3_000, log_every_steps=100, checkpoint_every_steps=1_000),
         batch=256,
     ),
     "paper": Experiment(

@@ -18,10 +18,11 @@ from agentic_bpt.run import train_run
 TASK = "cartpole_swingup"
 ACTION_REPEAT = 4
 """Control steps each action is held: an episode is 250 decisions. Never mixed with repeat 1."""
-EXPL_AGENT, EPISODES, COLLECTION_SEED = "rnd", 300, 0
-"""What is embedded, made by: agentic-bpt collect --task cartpole_swingup --expl-agent rnd
---episodes 300 --action-repeat 4 --seed 0."""
-EMBEDDED = Path(__file__).resolve().parents[1] / "data" / "quickstart" / "cartpole" / "rnd.zip"
+EPISODES = {"rnd": 180, "td3": 64}
+"""Embedded episodes of each collector: many that never saw the reward, and the replay of one that
+learns the task, cut off before it has learnt it. Made by, for each:
+agentic-bpt collect --task cartpole_swingup --expl-agent AGENT --episodes N --action-repeat 4"""
+EMBEDDED = Path(__file__).resolve().parents[1] / "data" / "quickstart" / "cartpole"
 EVALUATION = Evaluation(trajectories=4, chains=10)
 METHODS = ("at", "dt", "bc10")
 
@@ -34,17 +35,10 @@ def run_quickstart(workdir: Path, *, collect_anew: bool, seed: int) -> None:
     """
     start = time.perf_counter()
     console = Console()
-    source = EMBEDDED
-    if collect_anew or not EMBEDDED.exists():
-        source = collect(
-            TASK,
-            expl_agent=EXPL_AGENT,
-            episodes=EPISODES,
-            out=workdir / "exorl",
-            seed=COLLECTION_SEED,
-            action_repeat=ACTION_REPEAT,
-        ).folder.parent
-    store = ingest(source, task=TASK, relabel="stored", out=workdir / "stores").path
+    sources = embedded_sources()
+    if collect_anew or not all(source.exists() for source in sources):
+        sources = [_collect(expl_agent, workdir / "exorl") for expl_agent in EPISODES]
+    store = ingest(*sources, task=TASK, relabel="stored", out=workdir / "stores").path
     results = []
     for method in METHODS:
         run = workdir / f"{method}-seed{seed}"
@@ -59,3 +53,23 @@ def run_quickstart(workdir: Path, *, collect_anew: bool, seed: int) -> None:
     print_table(build_table(read_results(results)), console)
     console.print(f"Picture: {files.png}\nReport: {files.markdown}")
     console.print(f"{time.perf_counter() - start:.0f} s; run again, it goes on where it stopped.")
+
+
+def embedded_sources() -> list[Path]:
+    """Name the archives of episodes that come with the repository."""
+    return [EMBEDDED / f"{expl_agent}.zip" for expl_agent in EPISODES]
+
+
+def _collect(expl_agent: str, out: Path) -> Path:
+    """Collect what is embedded anew; gives the folder to ingest."""
+    result = collect(
+        TASK,
+        expl_agent=expl_agent,
+        episodes=EPISODES[expl_agent],
+        out=out,
+        seed=0,
+        action_repeat=ACTION_REPEAT,
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result.folder

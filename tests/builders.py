@@ -4,9 +4,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
-from agentic_bpt.datasets.exorl import Episode, write_episode
+from agentic_bpt.datasets.exorl import Episode, episode_files, read_episode, write_episode
+from agentic_bpt.datasets.store import ingest
 from agentic_bpt.environments.tasks import TASKS, tasks_of_domain
 
 
@@ -76,3 +78,39 @@ def arrays_of(episode: Episode) -> dict[str, np.ndarray]:
     if episode.physics is not None:
         arrays["physics"] = episode.physics
     return {key: values.copy() for key, values in arrays.items()}
+
+
+def save_arrays(
+    folder: Path, name: str = "episode_000000_5.npz", /, **arrays: np.ndarray | None
+) -> Path:
+    """Save an episode whose arrays are the made-up ones, changed; None leaves one out."""
+    kept: dict[str, Any] = {**arrays_of(make_episode()), **arrays}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    np.savez(path, allow_pickle=True, **{k: v for k, v in kept.items() if v is not None})
+    return path
+
+
+def read_only_episode(folder: Path, domain: str = "cartpole") -> Episode:
+    """Read the one episode of a folder."""
+    (file,) = episode_files(folder)
+    return read_episode(file, domain=domain)
+
+
+def make_store(
+    root: Path, *, source: Path | None = None, episodes: int = 3, **settings: Any
+) -> Path:
+    """Ingest cartpole episodes into `root/stores` with their stored rewards, without physics.
+
+    `settings` are those of `ingest`; without a source the episodes are made up.
+    """
+    source = source or make_folder(root, episodes=episodes)
+    stored = {"task": "cartpole_swingup", "relabel": "stored", "out": root / "stores"}
+    return ingest(source, **{**stored, **settings}).path
+
+
+def hdf5_array(file: h5py.File, name: str) -> h5py.Dataset:
+    """Look up an array of an HDF5 file, to change it."""
+    dataset = file[name]
+    assert isinstance(dataset, h5py.Dataset)
+    return dataset

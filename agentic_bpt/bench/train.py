@@ -26,7 +26,7 @@ from agentic_bpt.environments.tasks import Environment
 from agentic_bpt.evaluation.policy import GROUP, ContextPolicy
 from agentic_bpt.experiment import TransformerAgent, replace_in
 from agentic_bpt.methods import preset_of
-from agentic_bpt.quickstart import ACTION_REPEAT, EMBEDDED, TASK
+from agentic_bpt.quickstart import ACTION_REPEAT, TASK, embedded_sources
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.run import make_parts
 from agentic_bpt.training.optimizer import make_optimizer
@@ -46,7 +46,7 @@ def bench_train(*, positions: int, out: Path | None) -> None:
     }
     document["layers"] = _layers(positions, console)
     with tempfile.TemporaryDirectory() as folder:
-        path = ingest(EMBEDDED, task=TASK, relabel="stored", out=Path(folder)).path
+        path = ingest(*embedded_sources(), task=TASK, relabel="stored", out=Path(folder)).path
         with Store.open(path) as store:
             document["reading"] = _reading(store, console)
             document["acting"] = _acting(store, console)
