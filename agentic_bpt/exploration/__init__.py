@@ -1,0 +1,1 @@
+"""Collectors that write episodes as ExoRL writes them."""
