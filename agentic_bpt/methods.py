@@ -6,7 +6,9 @@ source by us): dropout 0.1, learning rate 1e-4, 100,000 warm-up steps, gradient 
 decay 1e-4. The number of updates is not published: ours is 200,000.
 
 Preset "cpu" is what two cores train in minutes: two layers of width 64, one token a timestep, a
-higher learning rate, and chains spread over the range of returns.
+higher learning rate, chains spread over the range of returns, and the loss on the last (best)
+trajectory of a chain. With the loss on all, the first trajectories teach the agent to act badly
+under a high target return.
 """
 
 import dataclasses
@@ -48,7 +50,9 @@ _CPU_LOOP = LoopConfig(steps=400)
 
 def _transformer(trajectories: int, context_trajectories: int | None) -> dict[str, Experiment]:
     name = "dt" if context_trajectories else "at"
-    chain = ChainConfig(trajectories=1 if context_trajectories else trajectories, sampling="spread")
+    chain = ChainConfig(
+        trajectories=1 if context_trajectories else trajectories, sampling="spread", loss="last"
+    )
     paper_chain = ChainConfig(trajectories=1 if context_trajectories else 32)
     return {
         "cpu": Experiment(

@@ -56,6 +56,9 @@ class CoreConfig:
     """What is in blocks: vanilla, memory_efficient or blockwise."""
     dtype: str = "float32"
     """Operands of matrix products; sums, norms, softmax and the residual stream stay float32."""
+    recompute_attention: bool = False
+    """Recompute the attention output in the backward pass instead of saving it (blockwise only):
+    K sequences less memory, about a quarter more time."""
     query_block: int | None = None
     """Positions in a block of queries (and of the feed-forward); None: chosen by length."""
     key_block: int | None = None
@@ -175,6 +178,7 @@ def apply_stack(
             activation=config.activation,
             dtype=config.dtype,
             dropout=rate,
+            recompute_attention=config.recompute_attention,
             query_block=query_block,
             key_block=key_block,
         )

@@ -9,7 +9,7 @@ row. It goes through a layer twice: first over query blocks (feed-forward, atten
 projection), then over key blocks (key-value projection), whose gradients are final only then.
 
 Floor of temporaries in units of b L d 4 bytes, K layers: K - 1 inputs of layers 2..K, K attention
-outputs, and k, v, dk, dv of one layer: 2 K + 3.
+outputs, and k, v, dk, dv of one layer: 2 K + 3. With the attention output recomputed: K + 3.
 """
 
 from functools import partial
@@ -49,6 +49,7 @@ class Plan(NamedTuple):
     activation: str
     dtype: str
     dropout: float
+    recompute_attention: bool
     query_block: int
     key_block: int
 
@@ -58,10 +59,10 @@ class Saved(NamedTuple):
 
     output_KBLD: jax.Array
     """Output of each layer; the last one is the result."""
-    attended_KBLD: jax.Array
-    """Attention output of each layer, before its projection."""
-    lse_KNGC: jax.Array
-    """Log-sum-exp of each row of each query block."""
+    attended_KBLD: jax.Array | None
+    """Attention output of each layer, before its projection; None: recomputed."""
+    lse_KNGC: jax.Array | None
+    """Log-sum-exp of each row of each query block; None: recomputed."""
 
 
 def fused_stack(
@@ -224,8 +225,11 @@ def _forward(params, x_BLD, query_positions_BL, key_positions_BL, seed, plan):
             x_MD = read(saved.output_KBLD, number, i)
             attended_MD, lse_GC = layers.attend_block(p, number, i, x_MD, keys)
             y_MD = layers.finish(p, x_MD, attended_MD, number, i)
+            output_KBLD = _write(layers, saved.output_KBLD, number, i, y_MD)
+            if plan.recompute_attention:
+                return Saved(output_KBLD, None, None)
             return Saved(
-                _write(layers, saved.output_KBLD, number, i, y_MD),
+                output_KBLD,
                 _write(layers, saved.attended_KBLD, number, i, attended_MD),
                 saved.lse_KNGC.at[number, i].set(lse_GC),
             )
@@ -236,6 +240,8 @@ def _forward(params, x_BLD, query_positions_BL, key_positions_BL, seed, plan):
     rows = plan.heads // plan.kv_heads * plan.query_block
     lse_shape = (layers.depth, layers.blocks, layers.batch * plan.kv_heads, rows)
     start = Saved(sequences_KBLD, sequences_KBLD, jnp.zeros(lse_shape, jnp.float32))
+    if plan.recompute_attention:
+        start = Saved(sequences_KBLD, None, None)
     saved = lax.fori_loop(0, layers.depth, layer, start)
     arguments = (params, x_BLD, query_positions_BL, key_positions_BL, seed)
     return saved.output_KBLD[-1], (arguments, saved)
@@ -280,12 +286,17 @@ def _backward(plan, residuals, dy_BLD):
 
 
 def _backward_layer(layers: Layers, saved: Saved, p, number, read, dx_BLD):
+    plan = layers.plan
     keys = layers.keys(p, read)
 
     def query_block(i, carry):
         dx_BLD, dp, dk_GSE, dv_GSE = carry
         x_MD = read(i)
-        attended_MD = _read(layers, saved.attended_KBLD, number, i)
+        if plan.recompute_attention:
+            attended_MD, lse_GC = layers.attend_block(p, number, i, x_MD, keys)
+        else:
+            attended_MD = _read(layers, saved.attended_KBLD, number, i)
+            lse_GC = saved.lse_KNGC[number, i]
         finish = lambda p, x_MD, attended_MD: layers.finish(p, x_MD, attended_MD, number, i)  # noqa: E731
         _, finish_vjp = jax.vjp(finish, p, x_MD, attended_MD)
         dp_finish, dx_MD, dattended_MD = finish_vjp(layers.rows(dx_BLD, i))
@@ -293,13 +304,13 @@ def _backward_layer(layers: Layers, saved: Saved, p, number, read, dx_BLD):
         gradients = attend_backward(
             layers.with_positions(q_GCE, number, i),
             keys,
-            lse_GC=saved.lse_KNGC[number, i],
-            out_GCE=layers.tile(attended_MD, layers.plan.heads),
-            dout_GCE=layers.tile(dattended_MD, layers.plan.heads),
+            lse_GC=lse_GC,
+            out_GCE=layers.tile(attended_MD, plan.heads),
+            dout_GCE=layers.tile(dattended_MD, plan.heads),
             dk_GSE=dk_GSE,
             dv_GSE=dv_GSE,
-            block=layers.plan.key_block,
-            dropout=layers.plan.dropout,
+            block=plan.key_block,
+            dropout=plan.dropout,
         )
         dp_queries, dx_queries_MD = queries_vjp(gradients.dq_GCE.astype(q_GCE.dtype))
         dp = jax.tree.map(lambda a, b, c: a + b + c, dp, dp_finish, dp_queries)
@@ -308,7 +319,7 @@ def _backward_layer(layers: Layers, saved: Saved, p, number, read, dx_BLD):
 
     def key_block(i, carry):
         dx_BLD, dp = carry
-        size = layers.plan.query_block
+        size = plan.query_block
         kv, keys_vjp = jax.vjp(layers.keys_values, p, read(i))
         dkv = tuple(
             lax.dynamic_slice_in_dim(whole, i * size, size, 1).astype(part.dtype)
