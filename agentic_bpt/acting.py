@@ -266,6 +266,7 @@ def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
             "scheme": agent.model.core.scheme,
             "layout": agent.model.layout,
             "completion": agent.chain.completion,
+            "sampling": agent.chain.sampling,
             "loss": agent.chain.loss,
         }
     lines = read_metrics(run.workdir / "metrics.jsonl")

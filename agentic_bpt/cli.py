@@ -301,24 +301,39 @@ def doctor() -> None:
         raise SystemExit(1)
 
 
-@app.command(name="bench")
-def bench_command(
-    what: Annotated[Literal["train"], tyro.conf.Positional],
+@app.command
+def bench(
+    what: Annotated[Literal["train", "core", "decode"], tyro.conf.Positional],
     *,
-    positions: int = 4096,
+    positions: tuple[int, ...] = (4096,),
+    heads: tuple[int, ...] = (1, 4),
+    threads: tuple[int, ...] = (1, 2),
     out: Path | None = None,
 ) -> None:
-    """Measure side by side in one run, as ratios against a peer.
+    """Measure side by side in one run, as ratios against peers.
 
     Args:
-        what: train: tokens/s of the blockwise layers and of the same layers on
-            jax.nn.dot_product_attention; reading of a store; a cached rollout step.
-        positions: Positions of the training step.
+        what: train: tokens/s of the layers beside the same on jax.nn.dot_product_attention, reading
+            of a store, a cached rollout step. core: the layers beside the paper's schemes,
+            jax.nn.dot_product_attention, and, with the extra `bench`, ringattention and PyTorch.
+            decode: one new token for caches of so many positions, beside reading the cache.
+        positions: Positions of a sequence.
+        heads: Attention heads (core, decode).
+        threads: Cores to pin a measurement to (core).
         out: Also write the numbers to this JSON file.
     """
-    from agentic_bpt.bench.train import bench_train
+    if what == "core":
+        from agentic_bpt.bench.core import bench_core
 
-    bench_train(positions=positions, out=out)
+        bench_core(positions=positions, heads=heads, threads=threads, out=out)
+    elif what == "decode":
+        from agentic_bpt.bench.decode import bench_decode
+
+        bench_decode(positions=positions, heads=heads, out=out)
+    else:
+        from agentic_bpt.bench.train import bench_train
+
+        bench_train(positions=positions[0], out=out)
 
 
 def main() -> None:

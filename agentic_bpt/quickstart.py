@@ -27,8 +27,10 @@ EVALUATION = Evaluation(trajectories=4, chains=10)
 METHODS = ("at", "dt", "bc10")
 
 
-def run_quickstart(workdir: Path, *, collect_anew: bool, seed: int) -> None:
+def run_quickstart(workdir: Path, *, collect_anew: bool, seed: int) -> list[Path]:
     """Collect or take the embedded episodes, train, evaluate, and report; skip what is done.
+
+    Gives the result files, one a method.
 
     Raises:
         InputError: the folder is in use or holds runs of other settings.
@@ -47,12 +49,18 @@ def run_quickstart(workdir: Path, *, collect_anew: bool, seed: int) -> None:
         result = run / EVALUATION.file_name()
         if not result.exists():
             with counting(f"evaluate {method}", "environment steps") as advance:
-                evaluate_run(run, EVALUATION, progress=advance)
+                evaluate_run(
+                    run,
+                    EVALUATION,
+                    progress=advance,
+                    command=f"agentic-bpt quickstart --seed {seed}",
+                )
         results.append(result)
     files = write_report(results, workdir / "report")
     print_table(build_table(read_results(results)), console)
     console.print(f"Picture: {files.png}\nReport: {files.markdown}")
     console.print(f"{time.perf_counter() - start:.0f} s; run again, it goes on where it stopped.")
+    return results
 
 
 def embedded_sources() -> list[Path]:

@@ -1,5 +1,6 @@
 """Small made-up episodes, folders and zips of them, for tests that need no physics."""
 
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,10 @@ def hdf5_array(file: h5py.File, name: str) -> h5py.Dataset:
     dataset = file[name]
     assert isinstance(dataset, h5py.Dataset)
     return dataset
+
+
+def readme_example(word: str) -> str:
+    """Give the Python example of the README that holds a word."""
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    (example,) = [part for part in re.findall("```python\n(.*?)```", text, re.S) if word in part]
+    return example

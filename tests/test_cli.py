@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from agentic_bpt import cli
+from tests.builders import readme_example
 
 TASK = "cartpole_swingup"
 SMALL = ["--width", "16", "--layers", "1", "--batch", "4", "--steps", "6"]
@@ -81,28 +82,17 @@ def test_chains_have_the_same_returns_whatever_else_is_evaluated(job):
     assert few["random"]["returns"] == many["random"]["returns"][:3]
 
 
-def test_the_five_lines_of_the_readme(job):
-    import gymnasium
-
-    import agentic_bpt
-    import agentic_bpt.environments.gym  # registers the environments
-
-    policy = agentic_bpt.load(job / "at")
-    environment = gymnasium.make("agentic_bpt/cartpole_swingup-v0", action_repeat=50)
-    policy.reset(trajectories=2)
-    returns = []
-    for episode in range(2):
-        observation, _ = environment.reset(seed=episode)
-        done, total = False, 0.0
-        while not done:
-            observation, reward, terminated, truncated, _ = environment.step(
-                policy.act(observation)
-            )
-            done = terminated or truncated
-            policy.observe(float(reward), done=done)
-            total += float(reward)
-        returns.append(total)
-    assert np.isfinite(returns).all()
+def test_the_lines_of_the_readme_act_in_gymnasium(job):
+    """The README's own words, with the run and the environment of this test put in."""
+    lines = readme_example("agentic_bpt.load")
+    lines = lines.replace("runs/at4", str(job / "at")).replace("trajectories=4", "trajectories=2")
+    small = '"agentic_bpt/cartpole_swingup-v0", action_repeat=50'
+    lines = lines.replace('"agentic_bpt/walker_run-v0"', small).replace("range(4)", "range(2)")
+    names = {}
+    exec(lines, names)
+    assert names["episode"] == 1
+    assert names["done"]
+    assert np.isfinite(names["reward"])
 
 
 def test_a_finished_run_is_not_trained_again_and_another_is_refused(job, capsys):
@@ -199,8 +189,10 @@ def test_killed_training_resumes_bit_equal(job, tmp_path):
 
     equal = jax.tree.map(np.array_equal, ours.params, theirs.params)
     assert all(jax.tree.leaves(equal))
+    texts = [(workdir / "metrics.jsonl").read_text() for workdir in (killed, whole)]
     losses = [
-        [line["loss"] for line in map(json.loads, (w / "metrics.jsonl").open()) if "loss" in line]
-        for w in (killed, whole)
+        [line["loss"] for line in map(json.loads, text.splitlines()) if "loss" in line]
+        for text in texts
     ]
+    assert len(losses[0]) == 20
     assert losses[0] == losses[1]

@@ -36,10 +36,10 @@ def test_a_difference_is_named_with_both_values():
 
 
 def test_every_option_of_train_stands_in_the_experiment_of_at():
-    experiment = preset_of("at", "cpu")
+    experiment = preset_of("at", "paper")
     values = {"completion": "final", "loss": "last", "trajectory_count": "fixed"}
     values |= {"sampling": "spread"}
-    values |= {"layout": "return-state-action-reward", "scheme": "vanilla", "dtype": "bfloat16"}
+    values |= {"layout": "joint", "scheme": "vanilla", "dtype": "bfloat16"}
     values |= {"trajectory_index": True, "dropout": 0.5, "learning_rate": 0.25}
     for name, places in OVERRIDES.items():
         changed = override(experiment, name, places, values.get(name, 2))

@@ -50,10 +50,19 @@ def test_it_makes_a_table_and_a_picture_and_goes_on_where_it_stopped(
     page = (report / "report.md").read_text()
     for row in ("at", "dt", "bc10", "random policy", "dataset: best"):
         assert f"| {row}" in page
-    assert "data hash" in page.lower()
+    assert ", hash `" in page
     assert (report / "report.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.setattr(quickstart, "evaluate_run", None)  # calling it again would fail
     before = {path: path.stat().st_mtime_ns for path in small_quickstart.rglob("*.jsonl")}
     quickstart.run_quickstart(small_quickstart, collect_anew=False, seed=0)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(before) == 3
+
+
+def test_episodes_can_be_collected_anew(small_quickstart, monkeypatch):
+    monkeypatch.setattr(quickstart, "EPISODES", {"random": 6})
+    monkeypatch.setattr(quickstart, "METHODS", ("bc10",))
+    (result,) = quickstart.run_quickstart(small_quickstart, collect_anew=True, seed=0)
+    buffer = small_quickstart / "exorl" / "cartpole" / "random" / "buffer"
+    assert len(list(buffer.glob("episode_*_250.npz"))) == 6
+    assert '"episodes": 6' in result.read_text()

@@ -14,13 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from agentic_bpt.blockwise.core import (
-    SCHEMES,
-    CoreConfig,
-    apply_stack,
-    init_stack,
-    whole_layer,
-)
+from agentic_bpt.bench.peers import dot_product_attention
+from agentic_bpt.blockwise.core import SCHEMES, CoreConfig, apply_stack, init_stack
 from agentic_bpt.datasets.store import Store, ingest
 from agentic_bpt.environments.tasks import Environment
 from agentic_bpt.evaluation.policy import GROUP, ContextPolicy
@@ -67,33 +62,11 @@ def seconds_of(contenders: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -
     return best
 
 
-def peer_stack(params, x_BLD: jax.Array, config: CoreConfig) -> jax.Array:
-    """Apply the same layers on jax.nn.dot_product_attention, rematerialised as ours."""
-    B, L, _ = x_BLD.shape
-    attention = lambda q, k, v, **_: jax.nn.dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
-    positions_BL = jnp.zeros((B, L), jnp.int32)
-
-    def layer(x_BLD, p):
-        y_BLD = whole_layer(
-            p,
-            x_BLD,
-            attention=attention,
-            config=config,
-            query_positions_BL=positions_BL,
-            key_positions_BS=positions_BL,
-            rate=0.0,
-            seed=jnp.zeros((), jnp.uint32),
-        )
-        return y_BLD, None
-
-    return jax.lax.scan(jax.checkpoint(layer), x_BLD, params)[0]
-
-
 def _layers(positions: int, console: Console) -> dict[str, Any]:
     config = CoreConfig(layers=3, width=128)
     params = init_stack(jax.random.key(0), config)
     x_BLD = jax.random.normal(jax.random.key(1), (1, positions, config.width))
-    stacks = {"jax.nn.dot_product_attention": partial(peer_stack, config=config)}
+    stacks = {"jax.nn.dot_product_attention": partial(dot_product_attention, config=config)}
     for scheme in SCHEMES:
         stacks[scheme] = partial(apply_stack, config=dataclasses.replace(config, scheme=scheme))
 

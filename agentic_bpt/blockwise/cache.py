@@ -56,6 +56,14 @@ def init_cache(config: CoreConfig, *, batch: int, capacity: int, dtype: str = "f
     )
 
 
+def pretend_filled(cache: Cache, filled: int) -> Cache:
+    """Give a cache whose first positions count as written, whatever they hold; to measure with."""
+    numbers_S = jnp.arange(cache.positions_BS.shape[1], dtype=jnp.int32)
+    positions_S = jnp.where(numbers_S < filled, numbers_S, UNSEEN)
+    positions_BS = jnp.broadcast_to(positions_S, cache.positions_BS.shape)
+    return cache._replace(positions_BS=positions_BS, filled=jnp.int32(filled))
+
+
 def require_room(cache: Cache, *, filled: int, new: int) -> None:
     """Refuse, before the call, new positions for which the cache has no room.
 

@@ -226,7 +226,7 @@ def _forward(params, x_BLD, query_positions_BL, key_positions_BL, seed, plan):
             attended_MD, lse_GC = layers.attend_block(p, number, i, x_MD, keys)
             y_MD = layers.finish(p, x_MD, attended_MD, number, i)
             output_KBLD = _write(layers, saved.output_KBLD, number, i, y_MD)
-            if plan.recompute_attention:
+            if saved.attended_KBLD is None or saved.lse_KNGC is None:
                 return Saved(output_KBLD, None, None)
             return Saved(
                 output_KBLD,
@@ -292,7 +292,7 @@ def _backward_layer(layers: Layers, saved: Saved, p, number, read, dx_BLD):
     def query_block(i, carry):
         dx_BLD, dp, dk_GSE, dv_GSE = carry
         x_MD = read(i)
-        if plan.recompute_attention:
+        if saved.attended_KBLD is None or saved.lse_KNGC is None:
             attended_MD, lse_GC = layers.attend_block(p, number, i, x_MD, keys)
         else:
             attended_MD = _read(layers, saved.attended_KBLD, number, i)

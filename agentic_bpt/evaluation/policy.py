@@ -6,11 +6,9 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from agentic_bpt.blockwise.attention import UNSEEN
-from agentic_bpt.blockwise.cache import init_cache, require_room
+from agentic_bpt.blockwise.cache import init_cache, pretend_filled, require_room
 from agentic_bpt.datasets.hindsight import chain_of_hindsight, is_complete
 from agentic_bpt.datasets.sampler import pad_chains
 from agentic_bpt.datasets.trajectory import Trajectory
@@ -199,13 +197,7 @@ class ContextPolicy(Policy):
     def fill(self, steps: int) -> None:
         """Pretend that the first timesteps of the chain have been acted (for benchmarks)."""
         self._filled = steps * self._tokens
-        for group, cache in enumerate(self._caches):
-            numbers_S = jnp.arange(cache.positions_BS.shape[1], dtype=jnp.int32)
-            positions_S = jnp.where(numbers_S < self._filled, numbers_S, UNSEEN)
-            self._caches[group] = cache._replace(
-                positions_BS=jnp.broadcast_to(positions_S, cache.positions_BS.shape),
-                filled=jnp.int32(self._filled),
-            )
+        self._caches = [pretend_filled(cache, self._filled) for cache in self._caches]
 
     def compiled_programs(self) -> int:
         """Count the programs compiled for acting: one a shape, however long the chains."""

@@ -129,7 +129,7 @@ def _draw_dataset(axes: Axes, result: Result) -> None:
     returns_E = result.dataset.returns
     bins = min(40, max(8, math.isqrt(returns_E.size)))
     axes.hist(returns_E, bins=bins, orientation="horizontal", color="#BFC9D1", zorder=1)
-    axes.set_xlabel(f"{result.dataset.episodes} training episodes")
+    axes.set_xlabel(f"{len(result.dataset.returns)} training episodes")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
 
 

@@ -367,7 +367,7 @@ def provenance(results: Sequence[Result]) -> str:
     lines = [
         "## Provenance",
         "",
-        f"- Data: `{data.path}`, {data.episodes} training episodes, hash `{data.data_hash}`",
+        f"- Data: `{data.path}`, {data.episodes} episodes, hash `{data.data_hash}`",
         f"- Protocol: chains of n = {protocol.trajectories} trajectories, {protocol.chains} chains "
         f"a run, prompt of {', '.join(map(str, prompts)) or 'no'} trajectories, evaluation seed "
         f"{protocol.evaluation_seed}, action repeat {first.action_repeat}",

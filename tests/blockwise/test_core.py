@@ -68,13 +68,15 @@ def test_schemes_equal_the_float64_oracle_in_values_and_gradients(case):
     if rate:
         inputs["dropout_seed"] = jnp.uint32(5)
     expected, expected_gradients = oracle(config, params, x_BLD, **inputs)
-    for scheme in SCHEMES:
-        ours = dataclasses.replace(config, scheme=scheme)
+    variants = [dataclasses.replace(config, scheme=scheme) for scheme in SCHEMES]
+    if rate:
+        variants.append(dataclasses.replace(variants[-1], recompute_attention=True))
+    for ours in variants:
         kept, gradients, everything = value_and_gradients(ours, params, x_BLD, **inputs)
-        assert relative_error(kept, expected) <= TOLERANCE, scheme
+        assert relative_error(kept, expected) <= TOLERANCE, ours
         errors = jax.tree.map(relative_error, gradients, expected_gradients)
-        assert max(jax.tree.leaves(errors)) <= TOLERANCE, (scheme, errors)
-        assert np.isfinite(everything).all(), scheme
+        assert max(jax.tree.leaves(errors)) <= TOLERANCE, (ours, errors)
+        assert np.isfinite(everything).all(), ours
 
 
 def test_positions_alone_decide_who_sees_whom():
@@ -148,14 +150,20 @@ def compiled_bytes(config: CoreConfig, positions: int) -> int:
     return analysis.temp_size_in_bytes
 
 
-def test_memory_grows_with_positions_and_stays_near_the_floor():
-    config = CoreConfig(layers=3, width=128)
-    floor_per_position = (2 * config.layers + 3) * config.width * 4  # bytes, fused.py
+@pytest.mark.parametrize("recompute", [False, True])
+def test_memory_grows_with_positions_and_stays_near_the_floor(recompute):
+    config = CoreConfig(layers=3, width=128, recompute_attention=recompute)
+    sequences = config.layers + 3 if recompute else 2 * config.layers + 3  # the floor, fused.py
+    floor_per_position = sequences * config.width * 4  # bytes
     few, many = compiled_bytes(config, 4_096), compiled_bytes(config, 16_384)
     assert many <= 1.4 * floor_per_position * 16_384
     assert (many - few) / (16_384 - 4_096) <= 1.25 * floor_per_position
-    dense = compiled_bytes(dataclasses.replace(config, scheme="vanilla"), 4_096)
-    assert dense > 4_096**2 * 4  # a whole score matrix: what the other schemes never hold
+
+
+def test_full_attention_holds_what_the_other_schemes_never_do():
+    for scheme, is_held in (("vanilla", True), ("memory_efficient", False), ("blockwise", False)):
+        config = CoreConfig(layers=1, width=32, scheme=scheme)
+        assert (compiled_bytes(config, 4_096) > 4_096**2 * 4) == is_held, scheme
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_report_says_where_its_numbers_are_from(tmp_path: Path):
         "](report.png)",
         "agentic-bpt evaluate runs/at-1",
         "hash `0123456789ab`",
-        "100 training episodes",
+        "100 episodes",
         "chains of n = 3 trajectories, 2 chains a run",
         "evaluation seed 7",
         "- mujoco: 3.17.0, 3.18.0 (differs between the runs)",

@@ -1,0 +1,214 @@
+"""The core beside its peers in one run: seconds, compiled bytes, share of the machine's peak.
+
+Each number of threads is a process of its own, pinned to as many cores. Run as a module, this file
+is that process: it prints one JSON document.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+LAYERS, WIDTH = 3, 128
+LIMIT_BYTES = 16e9
+"""A contender whose compiled temporaries pass this is listed `oom` and not run."""
+MIN_ROUNDS, MAX_ROUNDS, ROUND_SECONDS = 2, 7, 6.0
+"""Every contender is timed at least and at most so often; no more than these seconds in all."""
+PEAK_SIZE = 2048
+"""Rows and columns of the square product that measures the matrix-multiply peak."""
+OURS = ("blockwise", "blockwise, recomputed attention", "blockwise, bfloat16 products")
+
+
+def bench_core(
+    *, positions: Sequence[int], heads: Sequence[int], threads: Sequence[int], out: Path | None
+) -> None:
+    """Measure for every number of threads in a process of its own; print and write the table."""
+    from rich.console import Console
+
+    from agentic_bpt.reports.results import write_json
+
+    console = Console(width=130)
+    rows: list[dict[str, Any]] = []
+    document: dict[str, Any] = {}
+    for count in threads:
+        numbers = [",".join(map(str, values)) for values in (positions, heads)]
+        words = ["--positions", numbers[0], "--heads", numbers[1], "--threads", str(count)]
+        command = [sys.executable, "-m", "agentic_bpt.bench.core", *words]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        document = json.loads(done.stdout.splitlines()[-1])
+        rows += document.pop("rows")
+    document["rows"] = rows
+    document["command"] = "agentic-bpt " + " ".join(sys.argv[1:])
+    for line in table_lines(rows):
+        console.print(line)
+    if out is not None:
+        write_json(out, document)
+
+
+def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Render the rows as Markdown, each peer as a multiple of our time."""
+    ours = {
+        (row["threads"], row["heads"], row["positions"]): row["seconds"]
+        for row in rows
+        if row["name"] == OURS[0]
+    }
+    lines = [
+        "| threads | heads | positions | contender | seconds | x our time | MiB | share of peak |",
+        "|---:|---:|---:|---|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        key = (row["threads"], row["heads"], row["positions"])
+        start = f"| {key[0]} | {key[1]} | {key[2]:,} | {row['name']} |"
+        mebibytes = "-" if row["bytes"] is None else f"{row['bytes'] / 2**20:,.0f}"
+        if row["seconds"] is None:
+            lines.append(f"{start} {row['why']} | - | {mebibytes} | - |")
+            continue
+        ratio, share = row["seconds"] / ours[key], row["share_of_peak"]
+        lines.append(f"{start} {row['seconds']:.2f} | {ratio:.2f} | {mebibytes} | {share:.0%} |")
+    return lines
+
+
+def useful_operations(positions: int) -> float:
+    """Count the multiply-adds, twice, of exact causal attention and the products of all layers."""
+    attention = 7 * positions**2 * WIDTH
+    products = 3 * positions * 2 * 12 * WIDTH**2
+    return float(LAYERS * (attention + products))
+
+
+def _measure(positions: int, heads: int) -> list[dict[str, Any]]:
+    """Time all contenders for one shape in turns, within this process."""
+    import dataclasses
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from agentic_bpt.bench import peers
+    from agentic_bpt.blockwise.core import CoreConfig, apply_stack, init_stack
+
+    config = CoreConfig(layers=LAYERS, width=WIDTH, heads=heads)
+    params = init_stack(jax.random.key(0), config)
+    x_BLD = jax.random.normal(jax.random.key(1), (1, positions, WIDTH))
+    variants = (
+        config,
+        dataclasses.replace(config, recompute_attention=True),
+        dataclasses.replace(config, dtype="bfloat16"),
+    )
+    stacks: dict[str, Callable] = {
+        name: partial(apply_stack, config=variant)
+        for name, variant in zip(OURS, variants, strict=True)
+    }
+    stacks |= {
+        "paper, Figure 3": partial(peers.figure_3, config=config, fused=False),
+        "paper, fused (Algorithm 1)": partial(peers.figure_3, config=config, fused=True),
+        "jax.nn.dot_product_attention": partial(peers.dot_product_attention, config=config),
+        "ringattention": partial(peers.ring_attention, config=config),
+    }
+    rows, runs, results = [], {}, {}
+    for name, stack in stacks.items():
+        row = {"name": name, "heads": heads, "positions": positions}
+        rows.append(row | {"seconds": None, "bytes": None, "why": None})
+        loss = lambda params, x_BLD, stack=stack: jnp.square(stack(params, x_BLD)).sum()  # noqa: E731
+        try:
+            compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, x_BLD).compile()
+        except ImportError as error:
+            rows[-1]["why"] = f"not installed: {error.name}"
+            continue
+        analysis = compiled.memory_analysis()
+        rows[-1]["bytes"] = analysis.temp_size_in_bytes if analysis else None
+        if analysis and analysis.temp_size_in_bytes > LIMIT_BYTES:
+            rows[-1]["why"] = "oom"
+            continue
+        runs[name] = partial(compiled, params, x_BLD)
+    for name, checkpointed in (("PyTorch SDPA", False), ("PyTorch SDPA, checkpointed", True)):
+        row = {"name": name, "heads": heads, "positions": positions}
+        rows.append(row | {"seconds": None, "bytes": None, "why": None})
+        try:
+            runs[name] = peers.torch_gradient(
+                params, np.asarray(x_BLD), config, checkpointed=checkpointed
+            )
+        except ImportError as error:
+            rows[-1]["why"] = f"not installed: {error.name}"
+    seconds = _fastest(runs, results)
+    expected = np.asarray(jax.tree.leaves(results[OURS[0]])[-1])
+    for row in rows:
+        if row["name"] in seconds:
+            row["seconds"] = seconds[row["name"]]
+            found = np.asarray(jax.tree.leaves(results[row["name"]])[-1])
+            # Gradient of the input: proof that all contenders compute the same thing.
+            row["difference"] = float(np.abs(found - expected).max() / np.abs(expected).max())
+    return rows
+
+
+def _fastest(runs: dict[str, Callable], results: dict[str, Any]) -> dict[str, float]:
+    """Time contenders in turns; the first call of each warms up and gives its result."""
+    import jax
+
+    best, spent = {}, {}
+    for name, run in runs.items():
+        start = time.perf_counter()
+        results[name] = jax.block_until_ready(run())
+        best[name], spent[name] = float("inf"), 0.0
+        if time.perf_counter() - start > ROUND_SECONDS:  # slow ones need no warm-up
+            best[name] = spent[name] = time.perf_counter() - start
+    for number in range(MAX_ROUNDS):
+        for name, run in runs.items():
+            if spent[name] > ROUND_SECONDS and (number >= MIN_ROUNDS or spent[name] > 20):
+                continue
+            start = time.perf_counter()
+            jax.block_until_ready(run())
+            elapsed = time.perf_counter() - start
+            best[name], spent[name] = min(best[name], elapsed), spent[name] + elapsed
+    return best
+
+
+def _peak() -> float:
+    """Measure floating-point operations a second of a large square product."""
+    import jax
+    import jax.numpy as jnp
+
+    a = jnp.ones((PEAK_SIZE, PEAK_SIZE))
+    product = jax.jit(jnp.dot)
+    seconds = _fastest({"product": lambda: product(a, a)}, {})["product"]
+    return 2 * PEAK_SIZE**3 / seconds
+
+
+def _worker() -> None:
+    """Measure with the threads asked for, and print one JSON document."""
+    parser = argparse.ArgumentParser()
+    for name in ("positions", "heads"):
+        parser.add_argument(f"--{name}", type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument("--threads", type=int)
+    arguments = parser.parse_args()
+    # Before anything starts a thread: XLA and PyTorch take as many as there are cores to run on.
+    cores = sorted(os.sched_getaffinity(0))[: arguments.threads]
+    os.sched_setaffinity(0, cores)
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {}
+    for package in ("agentic-bpt", "jax", "jaxlib", "torch", "ringattention"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    peak, rows = _peak(), []
+    for heads in arguments.heads:
+        for positions in arguments.positions:
+            for row in _measure(positions, heads):
+                row["threads"] = arguments.threads
+                if row["seconds"] is not None:
+                    rate = useful_operations(positions) / row["seconds"]
+                    row["share_of_peak"] = rate / peak
+                rows.append(row)
+    document = {"layers": LAYERS, "width": WIDTH, "versions": versions, "rows": rows}
+    print(json.dumps(document | {"peak_operations_per_second": peak}))
+
+
+if __name__ == "__main__":
+    _worker()
