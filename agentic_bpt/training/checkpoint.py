@@ -29,8 +29,23 @@ class Checkpoints:
         return self._manager.latest_step()
 
     def save(self, step: int, tree: Any) -> None:
-        """Write a pytree of arrays; it appears under its step only when it is complete."""
-        self._manager.save(step, args=ocp.args.StandardSave(tree))
+        """Write a pytree of arrays; it appears under its step only when it is complete.
+
+        Raises:
+            InputError: the disk is full; the checkpoints before are untouched.
+        """
+        try:
+            self._manager.save(step, args=ocp.args.StandardSave(tree))
+        except (ValueError, OSError) as error:
+            # TensorStore, which Orbax writes with, reports a full disk as a ValueError.
+            if "RESOURCE_EXHAUSTED" not in str(error) and "No space left" not in str(error):
+                raise
+            good = self.latest_step
+            kept = f"the one of step {good} is whole" if good is not None else "none was written"
+            raise InputError(
+                f"{self.folder}: the disk is full at step {step}: make room and run the same "
+                f"command again; of the checkpoints before, {kept}"
+            ) from error
 
     def restore(self, template: Any) -> Any:
         """Read the newest checkpoint into the shapes of `template`.

@@ -92,6 +92,8 @@ def train(
                 progress.update(bar, completed=step, note=f"loss {loss:.4f}  {clock.rate()}")
                 if step % config.log_every_steps == 0 or step == config.steps:
                     numbers = {name: float(value) for name, value in values.items()}
+                    if not progress.console.is_terminal:  # a log file: lines, as there is no bar
+                        print(f"{label}: step {step}/{config.steps}, loss {loss:.4f}", flush=True)
                     metrics.write(step, {**numbers, **clock.read()})
                 for hook in hooks:
                     if step % hook.every_steps == 0 or step == config.steps:

@@ -97,3 +97,17 @@ def test_metrics_of_steps_that_are_redone_are_dropped(tmp_path):
 def test_no_checkpoint_says_what_to_do(tmp_path):
     with pytest.raises(InputError, match="holds no checkpoint"):
         Checkpoints(tmp_path / "checkpoints").restore({"state": start()})
+
+
+@pytest.mark.parametrize("message", ["RESOURCE_EXHAUSTED: Error writing", "No space left"])
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch, message):
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(1, {"state": start()})
+
+    def full(*arguments, **options):
+        raise ValueError(message)
+
+    monkeypatch.setattr(checkpoints._manager, "save", full)
+    with pytest.raises(InputError, match=r"disk is full at step 2.*the one of step 1 is whole"):
+        checkpoints.save(2, {"state": start()})
+    assert Checkpoints(tmp_path / "checkpoints").latest_step == 1
