@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from agentic_bpt.blockwise.attention import (
+from agentic_bpt.blockwise.core import CoreConfig
+from agentic_bpt.blockwise.feedforward import (
+    LayerParams,
+    finish_layer,
+    project_keys_values,
+    project_queries,
+)
+from agentic_bpt.blockwise.tiles import (
     BLIND,
     UNSEEN,
     Queries,
@@ -17,13 +24,6 @@ from agentic_bpt.blockwise.attention import (
     from_tile,
     make_keys,
     to_tile,
-)
-from agentic_bpt.blockwise.core import CoreConfig
-from agentic_bpt.blockwise.feedforward import (
-    LayerParams,
-    finish_layer,
-    project_keys_values,
-    project_queries,
 )
 
 KEY_BLOCK = 512

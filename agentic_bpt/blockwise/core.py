@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from agentic_bpt.blockwise.attention import BLIND, UNSEEN, blockwise_attention, dense_attention
+from agentic_bpt.blockwise.attention import blockwise_attention, dense_attention
 from agentic_bpt.blockwise.dropout import fold
 from agentic_bpt.blockwise.feedforward import (
     ACTIVATIONS,
@@ -26,6 +26,7 @@ from agentic_bpt.blockwise.feedforward import (
     project_queries,
 )
 from agentic_bpt.blockwise.fused import Plan, fused_stack
+from agentic_bpt.blockwise.tiles import BLIND, UNSEEN
 
 SCHEMES = ("vanilla", "memory_efficient", "blockwise")
 DTYPES = ("float32", "bfloat16", "float64")

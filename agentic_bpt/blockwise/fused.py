@@ -19,7 +19,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from agentic_bpt.blockwise.attention import (
+from agentic_bpt.blockwise.dropout import fold
+from agentic_bpt.blockwise.feedforward import (
+    Dropout,
+    LayerParams,
+    finish_layer,
+    project_keys_values,
+    project_queries,
+)
+from agentic_bpt.blockwise.tiles import (
     BLIND,
     UNSEEN,
     Keys,
@@ -30,14 +38,6 @@ from agentic_bpt.blockwise.attention import (
     make_keys,
     row_keys,
     to_tile,
-)
-from agentic_bpt.blockwise.dropout import fold
-from agentic_bpt.blockwise.feedforward import (
-    Dropout,
-    LayerParams,
-    finish_layer,
-    project_keys_values,
-    project_queries,
 )
 
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agentic_bpt.blockwise.attention import BLIND, UNSEEN, blockwise_attention, dense_attention
+from agentic_bpt.blockwise.attention import blockwise_attention, dense_attention
+from agentic_bpt.blockwise.tiles import BLIND, UNSEEN
 
 
 @pytest.mark.parametrize("head_width", [8, 32])
