@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from agentic_bpt.datasets.sampler import ChainBatch, best_episodes
+from agentic_bpt.datasets.sampler import best_episodes
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.environments.tasks import task_spec
@@ -32,7 +32,7 @@ from agentic_bpt.models.mlp_policy import MLPPolicy
 from agentic_bpt.models.tokens import Scales
 from agentic_bpt.models.trajectory_transformer import timesteps_of
 from agentic_bpt.reports.results import write_json
-from agentic_bpt.run import DATA_FILE, transformer_model
+from agentic_bpt.run import DATA_FILE, one_timestep, transformer_model
 from agentic_bpt.training.checkpoint import Checkpoints
 from agentic_bpt.training.metrics import read_metrics
 from agentic_bpt.training.optimizer import make_optimizer
@@ -85,7 +85,7 @@ def load_run(workdir: Path) -> TrainedRun:
         arguments: tuple = (jnp.zeros((1, spec.observation_width)), scales)
     else:
         model = transformer_model(agent, data["task"], data["episode_steps"])
-        one = _one_timestep(spec.observation_width, spec.action_width)
+        one = one_timestep(data["task"])
         arguments = (timesteps_of(one), one.valid_BL, scales)
     optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
     template = jax.eval_shape(
@@ -113,16 +113,6 @@ def read_data(workdir: Path) -> dict[str, Any]:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read; train the run again; got {error}") from error
-
-
-def _one_timestep(observation_width: int, action_width: int) -> ChainBatch:
-    scalar, number = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int32)
-    yes = np.ones((1, 1), bool)
-    return ChainBatch(
-        np.zeros((1, 1, observation_width), np.float32),
-        np.zeros((1, 1, action_width), np.float32),
-        *(scalar, scalar, scalar, number, number, yes, yes),
-    )
 
 
 def load(workdir: str | Path) -> SinglePolicy:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from agentic_bpt.datasets.sampler import (
     ChainBatch,
@@ -107,7 +108,7 @@ def _transformer_parts(
     if len(store.validation):
         count = min(chain.trajectories, len(store.validation))
         validation = sampler(store.validation, count, _VALIDATION_SEED, "fixed").batch
-    one = ChainBatch(*(x[:1, :1] for x in training.batch(0)))
+    one = one_timestep(store.task)
     key = jax.random.key(experiment.seed)
     params = model.init(key, timesteps_of(one), one.valid_BL, scales)
     tokens = (
@@ -120,6 +121,18 @@ def transformer_model(agent: TransformerAgent, task: str, steps: int) -> Traject
     """Build the transformer of a task whose episodes have at most `steps` timesteps."""
     sizes = Sizes(task_spec(task).action_width, steps, agent.chain.trajectories)
     return TrajectoryTransformer(agent.model, sizes)
+
+
+def one_timestep(task: str) -> ChainBatch:
+    """Make a batch of one chain of one timestep: the shapes that parameters depend on."""
+    spec = task_spec(task)
+    scalar, number = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int32)
+    yes = np.ones((1, 1), bool)
+    return ChainBatch(
+        np.zeros((1, 1, spec.observation_width), np.float32),
+        np.zeros((1, 1, spec.action_width), np.float32),
+        *(scalar, scalar, scalar, number, number, yes, yes),
+    )
 
 
 def episode_steps(store: Store) -> int:

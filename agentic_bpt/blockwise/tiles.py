@@ -145,6 +145,21 @@ def _visited(queries: Queries, keys: Keys) -> tuple[jax.Array, jax.Array, jax.Ar
     return first.astype(jnp.int32), last.astype(jnp.int32), masked_N
 
 
+def _masked(
+    score: jax.Array,
+    needed: jax.Array,
+    queries: Queries,
+    positions_BS: jax.Array,
+    *,
+    transposed: bool,
+) -> jax.Array:
+    """Hide what a row may not see; a tile that is seen as a whole is left alone."""
+    hide = lambda score: jnp.where(  # noqa: E731
+        visible(queries, positions_BS, transposed=transposed), score, MASKED_SCORE
+    )
+    return lax.cond(needed, hide, lambda score: score, score)
+
+
 def cut_block(x: jax.Array, number: jax.Array, size: int, axis: int = 1) -> jax.Array:
     """Cut block `number` of `size` elements out of an axis."""
     return lax.dynamic_slice_in_dim(x, number * size, size, axis)
@@ -164,16 +179,8 @@ def attend(
     def visit(number, carry):
         maximum_GC, total_GC, sum_GCE = carry
         k_GSE, v_GSE, positions_BS = keys.block(number, block)
-        score_GCS = lax.cond(
-            masked_N[number],
-            lambda score: jnp.where(
-                visible(queries, positions_BS, transposed=False),
-                score,
-                MASKED_SCORE,
-            ),
-            lambda score: score,
-            dot("gce,gse->gcs", q_GCE, k_GSE),
-        )
+        score_GCS = dot("gce,gse->gcs", q_GCE, k_GSE)
+        score_GCS = _masked(score_GCS, masked_N[number], queries, positions_BS, transposed=False)
         new_maximum_GC = jnp.maximum(maximum_GC, score_GCS.max(axis=2))
         weight_GCS = jnp.exp(score_GCS - new_maximum_GC[..., None])
         shrink_GC = jnp.exp(maximum_GC - new_maximum_GC)
@@ -231,16 +238,8 @@ def attend_backward(
     def visit(number, carry):
         dq_GEC, dk_GSE, dv_GSE = carry
         k_GSE, v_GSE, positions_BS = keys.block(number, block)
-        score_GSC = lax.cond(
-            masked_N[number],
-            lambda score: jnp.where(
-                visible(queries, positions_BS, transposed=True),
-                score,
-                MASKED_SCORE,
-            ),
-            lambda score: score,
-            dot("gse,gce->gsc", k_GSE, q_GCE),
-        )
+        score_GSC = dot("gse,gce->gsc", k_GSE, q_GCE)
+        score_GSC = _masked(score_GSC, masked_N[number], queries, positions_BS, transposed=True)
         weight_GSC = jnp.exp(score_GSC - lse_GC[:, None, :])
         dweight_GSC = dot("gse,gce->gsc", v_GSE, dout_low_GCE)
         kept_GSC = weight_GSC
