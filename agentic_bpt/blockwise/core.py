@@ -5,10 +5,15 @@
 - "vanilla": full attention (L x S scores) and full feed-forward, layers rematerialised;
 - "memory_efficient": blockwise attention, full feed-forward, layers rematerialised;
 - "blockwise": attention and feed-forward fused per query block (paper, Algorithm 1 and Figure 3).
+
+`engine` says what computes attention: "portable" is this package, on any device; "cudnn" (NVIDIA)
+and "splash" (TPU) are kernels made for the chip, see `kernels`. With a kernel, memory_efficient is
+the kernel and the full feed-forward, blockwise the kernel and the feed-forward in blocks.
 """
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +27,17 @@ from agentic_bpt.blockwise.feedforward import (
     Dropout,
     LayerParams,
     finish_layer,
+    map_blocks,
     project_keys_values,
     project_queries,
 )
 from agentic_bpt.blockwise.fused import Plan, fused_stack
+from agentic_bpt.blockwise.kernels import (
+    ENGINES,
+    causal_kernel,
+    choose_engine,
+    sorted_for_kernel,
+)
 from agentic_bpt.blockwise.tiles import BLIND, UNSEEN
 
 SCHEMES = ("vanilla", "memory_efficient", "blockwise")
@@ -55,6 +67,9 @@ class CoreConfig:
     """Rate of dropout on attention weights and on both residual branches, in training only."""
     scheme: str = "blockwise"
     """What is in blocks: vanilla, memory_efficient or blockwise."""
+    engine: str = "auto"
+    """What computes attention: portable, cudnn, splash; auto: a kernel where it can, else
+    portable."""
     dtype: str = "float32"
     """Operands of matrix products; sums, norms, softmax and the residual stream stay float32."""
     recompute_attention: bool = False
@@ -79,6 +94,7 @@ class CoreConfig:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         for name, known in (
             ("scheme", SCHEMES),
+            ("engine", ENGINES),
             ("dtype", DTYPES),
             ("activation", tuple(ACTIVATIONS)),
         ):
@@ -150,27 +166,63 @@ def apply_stack(
     valid_BL: jax.Array | None = None,
     dropout_seed: jax.Array | None = None,
 ) -> jax.Array:
-    """Apply all layers to x [B, L, D] and give [B, L, D], the same for every scheme.
+    """Apply all layers to x [B, L, D] and give [B, L, D], the same for every scheme and engine.
 
     A token sees the valid tokens whose position (int32 [B, L], default 0..L-1) is not above its
     own. A token that is not valid is seen by none, sees none, and comes out finite. Dropout is
     applied when `dropout_seed` (uint32 scalar) is given.
 
     Raises:
-        ValueError: x is not [B, L, width], or positions or validity are not [B, L].
+        ValueError: x is not [B, L, width], positions or validity are not [B, L], or the engine
+            that was named cannot compute this.
     """
-    B, L, D = _check_shape(x_BLD, config)
-    if positions_BL is None:
-        positions_BL = jnp.broadcast_to(jnp.arange(L, dtype=jnp.int32), (B, L))
+    B, L, _ = _check_shape(x_BLD, config)
     for name, array in (("positions_BL", positions_BL), ("valid_BL", valid_BL)):
         if array is not None and array.shape != (B, L):
             raise ValueError(f"{name} must have shape {(B, L)}, got {array.shape}")
+    rate = config.dropout if dropout_seed is not None else 0.0
+    engine = choose_engine(
+        config.engine,
+        scheme=config.scheme,
+        dtype=config.dtype,
+        head_width=config.head_width,
+        dropout=rate,
+    )
+    portable = partial(
+        _portable_stack,
+        params,
+        config=config,
+        positions_BL=positions_BL,
+        valid_BL=valid_BL,
+        rate=rate,
+        seed=jnp.uint32(0) if dropout_seed is None else dropout_seed,
+    )
+    if engine == "portable":
+        return portable(x_BLD)
+    by_kernel = partial(_kernel_stack, params, config=config, engine=engine)
+    return sorted_for_kernel(
+        by_kernel, portable, x_BLD, positions_BL=positions_BL, valid_BL=valid_BL
+    )
+
+
+def _portable_stack(
+    params: LayerParams,
+    x_BLD: jax.Array,
+    *,
+    config: CoreConfig,
+    positions_BL: jax.Array | None,
+    valid_BL: jax.Array | None,
+    rate: float,
+    seed: jax.Array,
+) -> jax.Array:
+    """Apply all layers on any device."""
+    B, L, _ = x_BLD.shape
+    if positions_BL is None:
+        positions_BL = jnp.broadcast_to(jnp.arange(L, dtype=jnp.int32), (B, L))
     key_positions_BL = query_positions_BL = positions_BL
     if valid_BL is not None:
         key_positions_BL = jnp.where(valid_BL, positions_BL, UNSEEN)
         query_positions_BL = jnp.where(valid_BL, positions_BL, BLIND)
-    rate = config.dropout if dropout_seed is not None else 0.0
-    seed = jnp.uint32(0) if dropout_seed is None else dropout_seed
     query_block, key_block = config.blocks(L)
     if config.scheme == "blockwise":
         plan = Plan(
@@ -187,9 +239,7 @@ def apply_stack(
 
     attention: Callable = dense_attention
     if config.scheme == "memory_efficient":
-        attention = lambda *a, **k: blockwise_attention(  # noqa: E731
-            *a, query_block=query_block, key_block=key_block, **k
-        )
+        attention = partial(blockwise_attention, query_block=query_block, key_block=key_block)
 
     def layer(x_BLD, numbered_params):
         number, p = numbered_params
@@ -206,6 +256,44 @@ def apply_stack(
         return y_BLD, None
 
     return lax.scan(jax.checkpoint(layer), x_BLD, (jnp.arange(config.layers), params))[0]
+
+
+def _kernel_stack(
+    params: LayerParams,
+    x_BLD: jax.Array,
+    valid_BL: jax.Array | None,
+    *,
+    config: CoreConfig,
+    engine: str,
+) -> jax.Array:
+    """Apply all layers with attention by a kernel; rows are in causal order, padding behind.
+
+    Kept for the backward pass are a layer's input and, in the blockwise scheme, what the kernel
+    keeps (queries, keys, values, its output, a log-sum-exp a row), unless attention is recomputed.
+    """
+    B, L, D = x_BLD.shape
+    J, E = config.key_value_heads, config.head_width
+    in_blocks = config.scheme == "blockwise"
+    finish = partial(finish_layer, activation=config.activation, dtype=config.dtype, dropout=None)
+
+    @jax.checkpoint
+    def project(p, x_MD):
+        q_MD = project_queries(p, x_MD, head_width=E, dtype=config.dtype)
+        kv_MJE = project_keys_values(p, x_MD, dtype=config.dtype).reshape(B, L, 2, J, E)
+        return q_MD.reshape(B, L, config.heads, E), kv_MJE[:, :, 0], kv_MJE[:, :, 1]
+
+    def layer(x_MD, p):
+        attended_BLHE = causal_kernel(*project(p, x_MD), engine=engine)
+        if valid_BL is not None:
+            attended_BLHE = jnp.where(valid_BL[..., None, None], attended_BLHE, 0)
+        attended_MD = attended_BLHE.reshape(B * L, D)
+        if in_blocks:
+            return map_blocks(partial(finish, p), x_MD, attended_MD, rows=config.blocks(L)[0]), None
+        return finish(p, x_MD, attended_MD), None
+
+    if config.recompute_attention or not in_blocks:
+        layer = jax.checkpoint(layer)
+    return lax.scan(layer, x_BLD.reshape(B * L, D), params)[0].reshape(B, L, D)
 
 
 def _check_shape(x_BLD: jax.Array, config: CoreConfig) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ block of it and a single new token go through the same code. Matrix products tak
 operands: on CPU a leading axis of size 1 makes weight gradients 1.6 times slower.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -117,3 +118,15 @@ def finish_layer(
     normed = layer_norm(x_MD, p.feedforward_norm_scale, p.feedforward_norm_bias)
     step = feedforward(p, normed, activation=activation, dtype=dtype)
     return x_MD + (dropout(step, 1) if dropout else step)
+
+
+def map_blocks(function: Callable, *arrays_MD: jax.Array, rows: int) -> jax.Array:
+    """Apply a function of rows block by block, rematerialised; any number of rows.
+
+    Holds what the function needs for one block only, forward and backward.
+    """
+    M = arrays_MD[0].shape[0]
+    cut = lambda x_MD: jnp.pad(x_MD, ((0, -M % rows), (0, 0))).reshape(-1, rows, x_MD.shape[1])  # noqa: E731
+    step = jax.checkpoint(lambda block: function(*block))
+    out_NMD = jax.lax.map(step, tuple(cut(x_MD) for x_MD in arrays_MD))
+    return out_NMD.reshape(-1, out_NMD.shape[2])[:M]
