@@ -15,6 +15,7 @@ from agentic_bpt.datasets.archive import zip_entries
 from agentic_bpt.errors import InputError
 
 MAX_STEPS = 100_000  # of one episode; 100 times the longest task
+SELECTION_RULES = ("stratified", "first")
 
 # ExoRL: episode_000000_1000.npz. URLB: 20211105T103412_0_1000.npz (time, index, length).
 _EXORL_NAME = re.compile(r"(episode)_(\d+)_(\d+)\.npz", re.ASCII)
@@ -71,6 +72,34 @@ def episode_files(source: Path) -> list[EpisodeFile]:
     if not files:
         raise InputError(f"{source}: holds no episodes; {_where_else(source)}")
     return _in_order(files)
+
+
+def select_episodes(
+    files: Sequence[EpisodeFile], *, episodes: int | None, rule: str
+) -> list[EpisodeFile]:
+    """Choose so many episodes of a collection; the order of collection alone decides which.
+
+    Args:
+        files: in order of collection, from one source or several.
+        episodes: how many; None for all.
+        rule: `stratified` takes the middle one of each of as many equal spans, so early and late
+            exploration count alike; `first` takes the earliest.
+
+    Raises:
+        InputError: unknown rule, or not so many episodes.
+    """
+    if rule not in SELECTION_RULES:
+        raise InputError(f"select must be one of {', '.join(SELECTION_RULES)}; got {rule!r}")
+    if episodes is None:
+        return list(files)
+    if not 1 <= episodes <= len(files):
+        raise InputError(
+            f"{files[0].source}: episodes must lie in 1..{len(files)}, as many as there are; got "
+            f"{episodes}"
+        )
+    if rule == "first":
+        return list(files[:episodes])
+    return [files[(2 * span + 1) * len(files) // (2 * episodes)] for span in range(episodes)]
 
 
 def source_hash(files: Sequence[EpisodeFile]) -> str:

@@ -32,13 +32,40 @@ def relabel(episode: Episode, *, task: str, mode: str) -> np.ndarray:
     task_spec(task)
     check_mode(mode)
     if mode == "stored":
-        if episode.reward.ndim != 1:
-            raise InputError(
-                f"{episode.name}: key 'reward': has {episode.reward.shape[1]} columns, one for "
-                "each maze target in an order that is not documented; use --relabel control, got "
-                "--relabel stored"
-            )
-        return episode.reward[1:].astype(np.float64)
+        return _stored_rewards(episode)[1:].astype(np.float64)
+    physics_RP = _physics(episode, task)
+    # Loads dm_control and mujoco, which stored rewards do not need.
+    from agentic_bpt.environments.rewards import physics_rewards
+
+    actions_TA = episode.action[1:] if mode == "control" else None
+    return physics_rewards(task, physics_RP[1:], actions_TA)
+
+
+def check_relabel(episode: Episode, *, task: str, mode: str) -> None:
+    """Refuse an episode that `relabel` cannot work on, without computing anything.
+
+    Raises:
+        InputError: as `relabel`.
+    """
+    if mode == "stored":
+        _stored_rewards(episode)
+    else:
+        _physics(episode, task)
+
+
+def _stored_rewards(episode: Episode) -> np.ndarray:
+    """Give the rewards [T + 1] of the file, if they are of one task."""
+    if episode.reward.ndim != 1:
+        raise InputError(
+            f"{episode.name}: key 'reward': has {episode.reward.shape[1]} columns, one for "
+            "each maze target in an order that is not documented; use --relabel control, got "
+            "--relabel stored"
+        )
+    return episode.reward
+
+
+def _physics(episode: Episode, task: str) -> np.ndarray:
+    """Give the physics states [T + 1, P], if there is one for each step that earned a reward."""
     if episode.physics is None:
         raise InputError(
             f"{episode.name}: key 'physics': is needed to compute the rewards of {task}; use "
@@ -49,11 +76,7 @@ def relabel(episode: Episode, *, task: str, mode: str) -> np.ndarray:
             f"{episode.name}: the physics between repeated actions is not in the file, so rewards "
             f"cannot be computed; use --relabel stored; got action_repeat {episode.action_repeat}"
         )
-    # Loads dm_control and mujoco, which stored rewards do not need.
-    from agentic_bpt.environments.rewards import physics_rewards
-
-    actions_TA = episode.action[1:] if mode == "control" else None
-    return physics_rewards(task, episode.physics[1:], actions_TA)
+    return episode.physics
 
 
 def check_mode(mode: str) -> None:

@@ -1,16 +1,14 @@
 """Ingesting: from ExoRL episodes to the store of a task, once."""
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shlex
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,13 +16,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentic_bpt.datasets.exorl import read_episode, trajectory_of
-from agentic_bpt.datasets.listing import EpisodeFile, episode_files, source_hash
+from agentic_bpt.datasets.listing import (
+    EpisodeFile,
+    episode_files,
+    select_episodes,
+    source_hash,
+)
+from agentic_bpt.datasets.reading import Labelled, read_in_order, require_rewards, worker_count
 from agentic_bpt.datasets.relabel import check_mode
-from agentic_bpt.datasets.relabel import relabel as relabelled
+from agentic_bpt.datasets.store_layout import FORMAT_VERSION
 from agentic_bpt.datasets.store_reader import Store
-from agentic_bpt.datasets.store_writer import FORMAT_VERSION, StoreWriter
-from agentic_bpt.datasets.trajectory import Trajectory, check_trajectory
+from agentic_bpt.datasets.store_writer import StoreWriter, discard_unfinished, part_of
+from agentic_bpt.datasets.target import DISK_FULL, only_writer, require_space
 from agentic_bpt.environments.tasks import TaskSpec, task_spec
 from agentic_bpt.errors import InputError
 
@@ -33,7 +36,6 @@ __all__ = ["DEFAULT_FOLDER", "IngestResult", "Store", "ingest"]
 DEFAULT_FOLDER = Path("data/stores")
 
 _KEY_DIGITS = 12  # of 64, in the file name
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class IngestResult(NamedTuple):
@@ -49,6 +51,14 @@ class IngestResult(NamedTuple):
     """whether the store was there already"""
 
 
+class _Options(NamedTuple):
+    """What does not decide which rows are in a store, as `ingest` has it."""
+
+    skip_bad: bool
+    workers: int
+    progress: Callable[[int, int], None] | None
+
+
 def ingest(
     *sources: Path,
     task: str,
@@ -56,12 +66,16 @@ def ingest(
     out: Path = DEFAULT_FOLDER,
     validation_fraction: float = 0.1,
     seed: int = 0,
+    episodes: int | None = None,
+    select: str = "stratified",
     skip_bad: bool = False,
+    workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IngestResult:
     """Make the store of a task from ExoRL episodes, or find it made already.
 
-    Holds one episode in memory at a time. The store appears whole or not at all.
+    Holds a few episodes a worker in memory. The store appears whole or not at all; a run that was
+    stopped, even killed, goes on with the same arguments and ends with the same data.
 
     Args:
         sources: each a `<domain>/<expl_agent>`, its buffer folder, or the zip; their episodes are
@@ -71,7 +85,11 @@ def ingest(
         out: folder of stores.
         validation_fraction: share of the episodes, drawn at random, kept out of training.
         seed: decides which episodes those are.
+        episodes: take only so many of them; None takes all.
+        select: which ones then, a rule of `select_episodes`: `stratified` or `first`.
         skip_bad: leave bad episodes out and list them, where otherwise the first ends it.
+        workers: processes that read and relabel; None takes one for each core, or only this one
+            where that is quicker. With others, a script needs `if __name__ == "__main__":`.
         progress: called with (episodes done, episodes in all) after each.
 
     Raises:
@@ -84,25 +102,28 @@ def ingest(
         raise InputError(f"validation_fraction must lie in [0, 1), got {validation_fraction}")
     if not sources:
         raise InputError("name at least one folder or zip of episodes, got none")
-    files = [file for source in sources for file in episode_files(Path(source))]
+    collected = [file for source in sources for file in episode_files(Path(source))]
+    files = select_episodes(collected, episodes=episodes, rule=select)
+    workers = worker_count(files, workers)
     settings: dict[str, Any] = {
         "task": task,
         "relabel": relabel,
         "source_hash": source_hash(files),
+        "selection": "all" if len(files) == len(collected) else select,
+        "collected_episodes": len(collected),
         "versions": {name: version(name) for name in ("dm_control", "mujoco")},
         "validation_fraction": float(validation_fraction),
         "seed": seed,
     }
-    key = json.dumps({**settings, "format_version": FORMAT_VERSION}, sort_keys=True)
-    digits = hashlib.sha256(key.encode()).hexdigest()[:_KEY_DIGITS]
-    path = Path(out) / f"{task}-{_expl_agents(files)}-{relabel}-{digits}.h5"
+    path = _store_path(Path(out), files, settings)
     reused = True
     if not path.exists():
-        with _only_writer(path):
+        with only_writer(path):
             # Another process may have finished it while this one looked at the files.
-            if not path.exists():
-                reused = False
-                _build(path, files, spec, settings, skip_bad=skip_bad, progress=progress)
+            reused = path.exists()
+            if not reused:
+                options = _Options(skip_bad, workers, progress)
+                _build(path, files, spec, settings, options)
     with Store.open(path) as store:
         if store.skipped and not skip_bad:
             raise InputError(
@@ -112,95 +133,103 @@ def ingest(
         return IngestResult(path, len(store), store.skipped, reused)
 
 
+def _store_path(out: Path, files: Sequence[EpisodeFile], settings: Mapping[str, Any]) -> Path:
+    """Name a store after all that decides what is in it."""
+    key = json.dumps({**settings, "format_version": FORMAT_VERSION}, sort_keys=True)
+    digits = hashlib.sha256(key.encode()).hexdigest()[:_KEY_DIGITS]
+    return out / f"{settings['task']}-{_expl_agents(files)}-{settings['relabel']}-{digits}.h5"
+
+
 def _build(
     path: Path,
     files: Sequence[EpisodeFile],
     spec: TaskSpec,
     settings: Mapping[str, Any],
-    *,
-    skip_bad: bool,
-    progress: Callable[[int, int], None] | None,
+    options: _Options,
 ) -> None:
-    """Write a store beside its path, then give it its name."""
-    skipped: list[str] = []
-    action_repeat = 0
-    beside = path.with_name(f"{path.name}.part")
-    with _whole_or_nothing(beside):
-        _require_space(beside, files, spec)
+    """Make a store, from where a run before was stopped; a run that fails leaves nothing."""
+    row_numbers = spec.observation_width + spec.action_width + 1
+    needed_bytes = 4 * sum((file.length + 1) * row_numbers for file in files)
+    require_space(part_of(path), needed_bytes=needed_bytes)
+    mode = settings["relabel"]
+    require_rewards(files, spec=spec, mode=mode, skip_bad=options.skip_bad)
+    try:
         with StoreWriter(
-            beside,
+            path,
+            names=[f"{_expl_agent(file)}/{file.name}" for file in files],
             lengths=[file.length for file in files],
             observation_width=spec.observation_width,
             action_width=spec.action_width,
+            skip_bad=options.skip_bad,
         ) as writer:
-            for number, file in enumerate(files, start=1):
-                try:
-                    trajectory, action_repeat = _read(
-                        file, spec, settings["relabel"], like=action_repeat
-                    )
-                    writer.append(trajectory, name=f"{_expl_agent(file)}/{file.name}")
-                except InputError as error:
-                    if not skip_bad:
-                        raise InputError(f"{error}; --skip-bad leaves such files out") from error
-                    skipped.append(str(error))
-                if progress is not None:
-                    progress(number, len(files))
-            if len(skipped) == len(files):
-                raise InputError(
-                    f"{files[0].source}: none of its {len(files)} episodes can be used; the first: "
-                    f"{skipped[0]}"
-                )
-            training, validation = _split(
-                len(files) - len(skipped), settings["validation_fraction"], settings["seed"]
-            )
-            writer.finish(
-                training=training,
-                validation=validation,
-                skipped=skipped,
-                attributes=_provenance(files, spec, settings, action_repeat),
-            )
-        os.replace(beside, path)
+            left = files[writer.done :]
+            with contextlib.closing(
+                read_in_order(left, spec=spec, mode=mode, workers=options.workers)
+            ) as episodes:
+                for file, episode in zip(left, episodes, strict=True):
+                    _append(writer, file, episode, skip_bad=options.skip_bad)
+                    if options.progress is not None:
+                        options.progress(writer.done, len(files))
+            _finish(writer, files, spec, settings)
+    except KeyboardInterrupt:
+        raise  # the next run goes on from here
+    except BrokenProcessPool as error:
+        raise InputError(
+            f"{path}: a process that reads episodes was killed, perhaps for want of memory; the "
+            "same command goes on from here, with fewer --workers if it happens again"
+        ) from error
+    except BaseException as error:
+        discard_unfinished(path)
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise InputError(
+                f"{path.parent}: the disk is full; make room or choose another --out; nothing was "
+                "left behind"
+            ) from error
+        raise
 
 
-def _provenance(
-    files: Sequence[EpisodeFile], spec: TaskSpec, settings: Mapping[str, Any], action_repeat: int
-) -> dict[str, Any]:
-    """Note where a store is from, as HDF5 can hold it."""
-    return {
+def _append(
+    writer: StoreWriter, file: EpisodeFile, episode: Labelled | InputError, *, skip_bad: bool
+) -> None:
+    """Put the next episode into the store, or on the list of bad ones."""
+    if isinstance(episode, Labelled) and writer.action_repeat not in (0, episode.action_repeat):
+        episode = InputError(
+            f"{file}: key 'action_repeat': must be {writer.action_repeat} as in the episodes "
+            f"before it; ingest the others apart; got {episode.action_repeat}"
+        )
+    if isinstance(episode, Labelled):
+        writer.append(episode.trajectory, action_repeat=episode.action_repeat)
+    elif skip_bad:
+        writer.skip(str(episode))
+    else:
+        raise InputError(f"{episode}; --skip-bad leaves such files out") from episode
+
+
+def _finish(
+    writer: StoreWriter,
+    files: Sequence[EpisodeFile],
+    spec: TaskSpec,
+    settings: Mapping[str, Any],
+) -> None:
+    """Split the episodes and say where they are from."""
+    if len(writer.skipped) == len(files):
+        raise InputError(
+            f"{files[0].source}: none of its {len(files)} episodes can be used; the first: "
+            f"{writer.skipped[0]}"
+        )
+    training, validation = _split(
+        len(files) - len(writer.skipped), settings["validation_fraction"], settings["seed"]
+    )
+    provenance = {
         **settings,
         "versions": json.dumps(settings["versions"]),
-        "action_repeat": action_repeat,
         "domain": spec.domain,
         "expl_agent": _expl_agents(files),
         "source": shlex.join(dict.fromkeys(str(file.source.absolute()) for file in files)),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _read(file: EpisodeFile, spec: TaskSpec, mode: str, *, like: int) -> tuple[Trajectory, int]:
-    """Read an episode as a trajectory of the task, and its action repeat.
-
-    Args:
-        file: the episode.
-        spec: the task.
-        mode: where its rewards come from.
-        like: the action repeat that it must have; 0 for any.
-    """
-    episode = read_episode(file, domain=spec.domain)
-    if like not in (0, episode.action_repeat):
-        raise InputError(
-            f"{file}: key 'action_repeat': must be {like} as in the episodes before it; ingest the "
-            f"others apart; got {episode.action_repeat}"
-        )
-    rewards_T = relabelled(episode, task=spec.name, mode=mode)
-    trajectory = check_trajectory(
-        trajectory_of(episode, rewards_T),
-        where=str(file),
-        observation_width=spec.observation_width,
-        action_width=spec.action_width,
-    )
-    return trajectory, episode.action_repeat
+    writer.finish(training=training, validation=validation, attributes=provenance)
 
 
 def _split(episodes: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -226,64 +255,3 @@ def _expl_agent(file: EpisodeFile) -> str:
     else:
         name = source.parent.name if source.name == "buffer" else source.name
     return re.sub(r"[^A-Za-z0-9_.]+", "_", name) or "unnamed"
-
-
-@contextlib.contextmanager
-def _only_writer(path: Path) -> Iterator[None]:
-    """Hold a lock that a killed process gives back by itself.
-
-    Raises:
-        InputError: another process holds it, or the folder cannot be written.
-    """
-    lock = path.with_name(f"{path.name}.lock")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = open(lock, "ab")  # noqa: SIM115, closed below
-    except OSError as error:
-        raise InputError(
-            f"{path.parent}: cannot be written; choose another --out; got {error.strerror}"
-        ) from error
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The writer before may have removed the file between open and flock, and a third may
-            # have made a new one: then this lock keeps nobody out.
-            if not os.path.samestat(os.fstat(handle.fileno()), os.stat(lock)):
-                raise BlockingIOError
-        except (BlockingIOError, FileNotFoundError) as error:
-            raise InputError(
-                f"{path}: another ingest is making this store; wait until it is done, then run "
-                "this again to use it"
-            ) from error
-        try:
-            yield
-        finally:
-            lock.unlink()
-
-
-@contextlib.contextmanager
-def _whole_or_nothing(beside: Path) -> Iterator[None]:
-    """Remove an unfinished file, and say a full disk in one line."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _DISK_FULL:
-            raise
-        raise InputError(
-            f"{beside.parent}: the disk is full; make room or choose another --out; nothing was "
-            "left behind"
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _require_space(beside: Path, files: Sequence[EpisodeFile], spec: TaskSpec) -> None:
-    """Refuse at once what would fill the disk after an hour."""
-    row_numbers = spec.observation_width + spec.action_width + 1
-    needed = 4 * sum((file.length + 1) * row_numbers for file in files)
-    free = shutil.disk_usage(beside.parent).free
-    if needed > free:
-        raise InputError(
-            f"{beside.parent}: the store needs {needed / 1e6:,.1f} MB; make room or choose another "
-            f"--out; got {free / 1e6:,.1f} MB free"
-        )

@@ -1,15 +1,8 @@
-"""The HDF5 file of a store: its layout, and writing it episode by episode.
+"""Writing a store episode by episode, so that a run which was killed can go on."""
 
-Arrays of rows lie contiguous and uncompressed, one episode after the other, so an episode is one
-read of the file: `observations` [sum of T + 1, O], `actions` [sum of T, A], `rewards` [sum of T].
-Arrays of episodes: `lengths`, `returns`, `names`. `training` and `validation` hold episode numbers.
-"""
-
-import errno
 import hashlib
-import io
-import math
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,58 +11,84 @@ from typing import Any
 import h5py
 import numpy as np
 
+from agentic_bpt.datasets.store_journal import Journal
+from agentic_bpt.datasets.store_layout import (
+    FORMAT_VERSION,
+    HEADER_BYTES,
+    LIBRARY_VERSIONS,
+    ROW_ARRAYS,
+    RowFile,
+    data_hash,
+    reserve,
+)
 from agentic_bpt.datasets.trajectory import Trajectory
-
-FORMAT_VERSION = 1
-ROW_ARRAYS = ("observations", "actions", "rewards")
-EPISODE_ARRAYS = ("lengths", "returns", "training", "validation")
 
 # A number of the observation that varies less than this over all training data does not vary.
 # Dividing by it would blow up a small change at test time, so it is only centred. (The least
 # standard deviation seen in ExoRL data is 0.03, a velocity of the point mass.)
 LEAST_STD = 1e-3
 
-# The oldest format whose headers have checksums: in older ones a damaged header can send HDF5
-# round in circles for ever. So can its texts of variable length: texts are fixed-length bytes here.
-# Every HDF5 library since 2008 reads this.
-_LIBRARY_VERSIONS = ("v108", "v108")
-
-_HEADER_BYTES = 2**20  # more than HDF5 writes beside the arrays: 10 kB
-_COPIED_BYTES = 2**22  # at once
-
 
 class StoreWriter:
     """Append whole episodes to a new store, holding one at a time; complete it with `finish`.
 
-    Rows go to the file past HDF5, at the places that it has given them: when a disk is full, HDF5
-    can take the whole process down, where the system only reports it.
+    Until then rows lie in `<path>.part`, and `<path>.part.journal` says which episodes. A writer
+    of the same store goes on after the last one whose rows are all there: `done` says how many.
 
     Args:
-        path: file to write; replaced if it is there.
-        lengths: T of every episode that will come.
+        path: file to make.
+        names: of every episode that will come.
+        lengths: T of each.
         observation_width: O.
         action_width: A.
+        skip_bad: go on after episodes that a run before left out; otherwise before the first.
+
+    Raises:
+        OSError: the disk is full, or fails.
+
+    Attributes:
+        done: episodes appended or skipped.
+        skipped: what was wrong with each one skipped.
+        action_repeat: of those appended; 0 before the first.
     """
 
     def __init__(
-        self, path: Path, *, lengths: Sequence[int], observation_width: int, action_width: int
+        self,
+        path: Path,
+        *,
+        names: Sequence[str],
+        lengths: Sequence[int],
+        observation_width: int,
+        action_width: int,
+        skip_bad: bool = False,
     ) -> None:
         self._path = path
+        self._part, self._gapless, self._noted, *_ = _unfinished_files(path)
+        self._planned = (tuple(names), tuple(lengths))
         self._widths = {
             "observations": (observation_width,),
             "actions": (action_width,),
             "rewards": (),
         }
         steps = sum(lengths)
-        self._planned = {"observations": steps + len(lengths), "actions": steps, "rewards": steps}
-        self._offsets = self._lay_out(path, self._planned)
-        self._handle = open(path, "r+b", buffering=0)  # noqa: SIM115, closed by __exit__
+        rows = {"observations": steps + len(lengths), "actions": steps, "rewards": steps}
         self._rows: dict[str, int] = dict.fromkeys(ROW_ARRAYS, 0)
         self._hashes = {name: hashlib.sha256() for name in ROW_ARRAYS}
-        self._lengths: list[int] = []
+        self._kept: list[int] = []  # of the planned episodes
         self._returns: list[float] = []
-        self._names: list[str] = []
         self._moments: list[tuple[np.ndarray, np.ndarray]] = []
+        self.done = 0
+        self.skipped: list[str] = []
+        self.action_repeat = 0
+        # Another HDF5 library may lay out the file in another way.
+        header = {"rows": rows, "widths": self._widths, "hdf5": h5py.version.hdf5_version}
+        self._journal = Journal(self._noted, header=header)
+        found = self._journal.found if self._part.exists() else None
+        self._file = RowFile(
+            self._part, rows=rows, widths=self._widths, taken_over=found is not None
+        )
+        self._take_over(found or [], skip_bad=skip_bad)
+        self._journal.begin(kept=self.done)
 
     def __enter__(self) -> "StoreWriter":
         return self
@@ -80,163 +99,152 @@ class StoreWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._handle.close()
+        self._file.close()
+        self._journal.close()
 
-    def append(self, trajectory: Trajectory, *, name: str) -> None:
-        """Write the rows of one episode and note its statistics.
+    def append(self, trajectory: Trajectory, *, action_repeat: int) -> None:
+        """Write the rows of the next episode and note its statistics.
 
         Raises:
             OSError: the disk is full, or fails.
         """
         observations_RO = np.vstack([trajectory.observations, trajectory.final_observation])
-        for key, values in zip(
-            ROW_ARRAYS, (observations_RO, trajectory.actions, trajectory.rewards), strict=True
-        ):
-            values = np.ascontiguousarray(values, "<f4")
-            start = self._offsets[key] + self._rows[key] * self._row_bytes(key)
-            _write(self._handle, values.data.cast("B"), start)
-            self._rows[key] += len(values)
-            self._hashes[key].update(values.data)
-        self._lengths.append(len(trajectory.actions))
-        self._returns.append(trajectory.total_reward)
-        self._names.append(name)
-        observations_TO = trajectory.observations.astype(np.float64)
-        self._moments.append((observations_TO.mean(axis=0), observations_TO.var(axis=0)))
+        values = (observations_RO, trajectory.actions, trajectory.rewards)
+        arrays = {
+            name: np.ascontiguousarray(array, "<f4")
+            for name, array in zip(ROW_ARRAYS, values, strict=True)
+        }
+        for name, array in arrays.items():
+            self._file.write(name, array, row=self._rows[name])
+        self._count(arrays, action_repeat)
+        self._journal.append({"checksum": _checksum(arrays), "action_repeat": action_repeat})
+
+    def skip(self, reason: str) -> None:
+        """Leave the next episode out."""
+        self.skipped.append(reason)
+        self.done += 1
+        self._journal.append({"skipped": reason})
 
     def finish(
-        self,
-        *,
-        training: np.ndarray,
-        validation: np.ndarray,
-        skipped: Sequence[str],
-        attributes: Mapping[str, Any],
+        self, *, training: np.ndarray, validation: np.ndarray, attributes: Mapping[str, Any]
     ) -> None:
-        """Write what describes the episodes, once all have been appended.
+        """Write what describes the episodes, once all are done, and give the store its name.
 
         Args:
             training: numbers of the training episodes; the statistics are theirs alone.
             validation: numbers of the other episodes.
-            skipped: what was wrong with each episode that was expected and did not come.
             attributes: provenance, as HDF5 can hold it.
 
         Raises:
             OSError: the disk is full, or fails.
         """
-        if self._rows != self._planned:
-            self._close_gap()
+        made = self._part
+        if self.skipped:  # HDF5 cannot shrink: copy to a file without room for what did not come
+            made = self._gapless
+            exact = RowFile(made, rows=self._rows, widths=self._widths)
+            try:
+                self._file.copy_to(exact)
+            finally:
+                exact.close()
+        names, lengths = self._planned
         arrays = {
-            "lengths": np.array(self._lengths, "<i8"),
+            "lengths": np.array(lengths, "<i8")[self._kept],
             "returns": np.array(self._returns, "<f8"),
             "training": training.astype("<i8"),
             "validation": validation.astype("<i8"),
         }
-        mean_O, std_O = self._observation_statistics(training)
-        training_returns = arrays["returns"][training]
-        digests = {name: self._hashes[name].digest() for name in ROW_ARRAYS}
-        facts = {
-            **attributes,
-            "format_version": FORMAT_VERSION,
-            "data_hash": data_hash(digests, arrays),
-            "observation_mean": mean_O.astype(np.float32),
-            "observation_std": std_O.astype(np.float32),
-            "return_scale": float(np.abs(training_returns).max()) or 1.0,
-            "best_return": float(training_returns.max()),
-        }
-        texts = {"names": self._names, "skipped": skipped}
+        texts = {"names": [names[number] for number in self._kept], "skipped": self.skipped}
         coded = {
             name: np.array([text.encode() for text in lines], "S") for name, lines in texts.items()
         }
+        facts = {
+            **attributes,
+            "action_repeat": self.action_repeat,
+            "format_version": FORMAT_VERSION,
+            "data_hash": data_hash(
+                {name: self._hashes[name].digest() for name in ROW_ARRAYS}, arrays
+            ),
+            **self._statistics(arrays["lengths"], arrays["returns"], training),
+        }
         described_bytes = sum(values.nbytes for values in (arrays | coded).values())
-        _reserve(self._path, sparse_bytes=0, header_bytes=described_bytes + _HEADER_BYTES)
-        with h5py.File(self._path, "r+", libver=_LIBRARY_VERSIONS) as file:
+        reserve(made, sparse_bytes=0, header_bytes=described_bytes + HEADER_BYTES)
+        with h5py.File(made, "r+", libver=LIBRARY_VERSIONS) as file:
             for name, values in (arrays | coded).items():
                 file[name] = values
             for name, value in facts.items():
                 file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
+        os.replace(made, self._path)
+        discard_unfinished(self._path)
 
-    def _row_bytes(self, name: str) -> int:
-        return 4 * math.prod(self._widths[name])
-
-    def _lay_out(self, path: Path, rows: Mapping[str, int]) -> dict[str, int]:
-        """Let HDF5 make a file with room for the rows, and say where in it they go."""
-        data_bytes = sum(rows[name] * self._row_bytes(name) for name in ROW_ARRAYS)
-        path.unlink(missing_ok=True)
-        _reserve(path, sparse_bytes=data_bytes, header_bytes=_HEADER_BYTES)
-        at_once = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        at_once.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        at_once.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        with h5py.File(path, "w", libver=_LIBRARY_VERSIONS) as file:
-            return {
-                name: file.create_dataset(
-                    name, (rows[name], *self._widths[name]), "<f4", dcpl=at_once
-                ).id.get_offset()
+    def _take_over(self, entries: Sequence[Mapping[str, Any]], *, skip_bad: bool) -> None:
+        """Count the episodes that a run before has written, up to the first that is not whole."""
+        for entry in entries:
+            if "skipped" in entry:
+                if not skip_bad:
+                    return
+                self.skipped.append(entry["skipped"])
+                self.done += 1
+                continue
+            steps = self._planned[1][self.done]
+            arrays = {
+                name: self._file.read(
+                    name, row=self._rows[name], rows=steps + (name == "observations")
+                )
                 for name in ROW_ARRAYS
             }
+            if _checksum(arrays) != entry["checksum"]:
+                return
+            self._count(arrays, entry["action_repeat"])
 
-    def _close_gap(self) -> None:
-        """Copy the rows to a file without the ones that did not come: HDF5 cannot shrink."""
-        beside = self._path.with_name(f"{self._path.name}.gap.part")
-        try:
-            offsets = self._lay_out(beside, self._rows)
-            with open(beside, "r+b", buffering=0) as exact:
-                for name, rows in self._rows.items():
-                    left = rows * self._row_bytes(name)
-                    start, end = self._offsets[name], offsets[name]
-                    while left:
-                        block = os.pread(self._handle.fileno(), min(left, _COPIED_BYTES), start)
-                        if not block:
-                            raise OSError(errno.EIO, "lost rows that were written", self._path)
-                        _write(exact, memoryview(block), end)
-                        left -= len(block)
-                        start += len(block)
-                        end += len(block)
-            os.replace(beside, self._path)
-        finally:
-            beside.unlink(missing_ok=True)
+    def _count(self, arrays: Mapping[str, np.ndarray], action_repeat: int) -> None:
+        """Take an episode that has been written into the statistics."""
+        for name, array in arrays.items():
+            self._rows[name] += len(array)
+            self._hashes[name].update(array.data)
+        self._kept.append(self.done)
+        self.done += 1
+        self.action_repeat = action_repeat
+        self._returns.append(float(arrays["rewards"].sum(dtype=np.float64)))
+        observations_TO = arrays["observations"][:-1].astype(np.float64)
+        self._moments.append((observations_TO.mean(axis=0), observations_TO.var(axis=0)))
 
-    def _observation_statistics(self, training: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Merge the moments of the training episodes (Chan et al. 1979), float64 [O] each."""
-        steps_E = np.array(self._lengths, np.float64)[training]
+    def _statistics(
+        self, lengths_E: np.ndarray, returns_E: np.ndarray, training: np.ndarray
+    ) -> dict[str, Any]:
+        """Describe the training episodes; their moments are merged (Chan et al. 1979)."""
+        steps_E = lengths_E[training].astype(np.float64)
         means_EO = np.array([self._moments[episode][0] for episode in training])
         variances_EO = np.array([self._moments[episode][1] for episode in training])
         mean_O = steps_E @ means_EO / steps_E.sum()
-        variance_O = steps_E @ (variances_EO + (means_EO - mean_O) ** 2) / steps_E.sum()
-        std_O = np.sqrt(variance_O)
-        return mean_O, np.where(std_O < LEAST_STD, 1.0, std_O)
+        std_O = np.sqrt(steps_E @ (variances_EO + (means_EO - mean_O) ** 2) / steps_E.sum())
+        return {
+            "observation_mean": mean_O.astype(np.float32),
+            "observation_std": np.where(std_O < LEAST_STD, 1.0, std_O).astype(np.float32),
+            "return_scale": float(np.abs(returns_E[training]).max()) or 1.0,
+            "best_return": float(returns_E[training].max()),
+        }
 
 
-def _write(handle: io.FileIO, content: memoryview, offset: int) -> None:
-    """Write all of it: the system writes less before it says that the disk is full."""
-    while content:
-        written = os.pwrite(handle.fileno(), content, offset)
-        content = content[written:]
-        offset += written
+def part_of(path: Path) -> Path:
+    """Say where the rows of a store lie until it is finished."""
+    return _unfinished_files(path)[0]
 
 
-def _reserve(path: Path, *, sparse_bytes: int, header_bytes: int) -> None:
-    """Grow a file to find out whether HDF5 will be able to write.
-
-    Raises:
-        OSError: the disk is full, or cannot hold so large a file.
-    """
-    with open(path, "ab") as handle:
-        size = os.fstat(handle.fileno()).st_size + sparse_bytes
-        os.ftruncate(handle.fileno(), size)
-        os.posix_fallocate(handle.fileno(), size, header_bytes)
+def discard_unfinished(path: Path) -> None:
+    """Remove what a writer of this store has left."""
+    for file in _unfinished_files(path):
+        file.unlink(missing_ok=True)
 
 
-def data_hash(digests: Mapping[str, bytes], arrays: Mapping[str, np.ndarray]) -> str:
-    """Hash the content of a store: 64 hexadecimal digits of SHA-256.
+def _unfinished_files(path: Path) -> tuple[Path, ...]:
+    """Name the rows, the rows without gaps, the journal, and what is made beside these."""
+    endings = ("part", "part.gapless", "part.journal", "part.journal.new", "part.empty")
+    return tuple(path.with_name(f"{path.name}.{ending}") for ending in endings)
 
-    Args:
-        digests: SHA-256 of the bytes of each of `ROW_ARRAYS`, which are too large to hold.
-        arrays: `EPISODE_ARRAYS`, little-endian.
-    """
-    total = hashlib.sha256()
+
+def _checksum(arrays: Mapping[str, np.ndarray]) -> int:
+    """Sum up the rows of one episode, so that rows which never reached the disk are noticed."""
+    checksum = 0
     for name in ROW_ARRAYS:
-        total.update(name.encode() + digests[name])
-    for name in EPISODE_ARRAYS:
-        total.update(
-            name.encode() + hashlib.sha256(np.ascontiguousarray(arrays[name]).data).digest()
-        )
-    return total.hexdigest()
+        checksum = zlib.crc32(arrays[name].data, checksum)
+    return checksum

@@ -53,6 +53,30 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
             read_only_episode(tmp_path)
 
 
+def test_a_zip_cut_anywhere_is_refused(tmp_path):
+    path = make_zip(make_folder(tmp_path), tmp_path / "rnd.zip")
+    content = path.read_bytes()
+    for size in range(0, len(content), 97):
+        path.write_bytes(content[:size])
+        with pytest.raises(InputError, match=r"rnd\.zip: is (empty|cut short).*download or copy"):
+            episode_files(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"<html>503</html>", r"is a web page \(HTML\).*download it again"),
+        (b"", r"is empty \(0 bytes\)"),
+    ],
+)
+def test_a_member_that_is_no_episode_is_named_for_what_it_is(tmp_path, content, message):
+    path = tmp_path / "rnd.zip"
+    with zipfile.ZipFile(path, "w") as archive_file:
+        archive_file.writestr("buffer/episode_000000_5.npz", content)
+    with pytest.raises(InputError, match=rf"rnd\.zip:buffer/episode_000000_5\.npz: {message}"):
+        read_episode(episode_files(path)[0], domain="cartpole")
+
+
 def test_no_flipped_bit_changes_numbers_unseen(tmp_path):
     good = make_episode()
     path = write_episode(tmp_path, index=0, episode=good)

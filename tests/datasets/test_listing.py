@@ -2,6 +2,7 @@ import os
 import random
 import shutil
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from agentic_bpt.datasets.exorl import (
     source_hash,
     write_episode,
 )
+from agentic_bpt.datasets.listing import EpisodeFile, select_episodes
 from agentic_bpt.errors import InputError
 from tests.builders import make_episode, make_folder, make_zip, save_arrays
 
@@ -173,3 +175,53 @@ def test_a_zip_of_several_collectors_is_refused(tmp_path):
         archive_file.writestr("icm/buffer/episode_000001_5.npz", b"")
     with pytest.raises(InputError, match=r"one folder; unpack it.*got 2: icm/buffer, rnd/buffer"):
         episode_files(path)
+
+
+def collection(episodes: int) -> list[EpisodeFile]:
+    return [
+        EpisodeFile(Path("rnd"), f"episode_{number:06d}_5.npz", number, 5)
+        for number in range(episodes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "expected"),
+    [
+        (10, 5, [1, 3, 5, 7, 9]),
+        (10, 2, [2, 7]),
+        (10, 1, [5]),
+        (10, 3, [1, 5, 8]),
+        (7, 7, [0, 1, 2, 3, 4, 5, 6]),
+    ],
+)
+def test_a_stratified_choice_takes_the_middle_of_equal_spans(total, count, expected):
+    chosen = select_episodes(collection(total), episodes=count, rule="stratified")
+    assert [file.index for file in chosen] == expected
+
+
+@pytest.mark.parametrize("total", [1, 2, 9, 10, 23])
+def test_a_stratified_choice_has_one_of_each_span(total):
+    for count in range(1, total + 1):
+        chosen = select_episodes(collection(total), episodes=count, rule="stratified")
+        assert sorted({file.index for file in chosen}) == [file.index for file in chosen]
+        for span, file in enumerate(chosen):  # spans may begin and end within an episode
+            assert span * total / count < file.index + 1
+            assert file.index < (span + 1) * total / count
+
+
+def test_the_first_and_all_are_in_order_of_collection():
+    files = collection(9)
+    assert select_episodes(files, episodes=4, rule="first") == files[:4]
+    assert select_episodes(files, episodes=None, rule="first") == files
+    assert select_episodes(files, episodes=None, rule="stratified") == files
+
+
+@pytest.mark.parametrize("count", [0, -1, 10])
+def test_more_episodes_than_there_are_or_none_are_refused(count):
+    with pytest.raises(InputError, match=rf"rnd: episodes must lie in 1\.\.9, .*; got {count}$"):
+        select_episodes(collection(9), episodes=count, rule="first")
+
+
+def test_an_unknown_choice_is_named_with_the_known_ones():
+    with pytest.raises(InputError, match="one of stratified, first; got 'last'"):
+        select_episodes(collection(9), episodes=None, rule="last")

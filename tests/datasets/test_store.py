@@ -1,22 +1,15 @@
-import contextlib
-import errno
-import fcntl
 import os
-import resource
-import shutil
-import subprocess
-import sys
+import tracemalloc
 from pathlib import Path
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 
+from agentic_bpt.datasets import reading
 from agentic_bpt.datasets import store as ingesting
 from agentic_bpt.datasets.exorl import write_episode
 from agentic_bpt.datasets.store import Store, ingest
-from agentic_bpt.datasets.store_writer import StoreWriter
 from agentic_bpt.errors import InputError
 from tests.builders import (
     hdf5_array,
@@ -79,6 +72,51 @@ def test_other_settings_or_episodes_make_another_store(tmp_path, changes):
     assert make_store(tmp_path, **changes) != first
 
 
+@pytest.mark.parametrize(
+    ("options", "selection", "numbers"),
+    [
+        ({}, "all", [0, 1, 2, 3, 4, 5]),
+        ({"episodes": 6}, "all", [0, 1, 2, 3, 4, 5]),
+        ({"episodes": 3}, "stratified", [1, 3, 5]),
+        ({"episodes": 3, "select": "first"}, "first", [0, 1, 2]),
+    ],
+)
+def test_a_choice_of_episodes_stands_in_the_store(tmp_path, options, selection, numbers):
+    folder = make_folder(tmp_path, episodes=6)
+    result = ingest(folder, task=TASK, relabel="stored", out=tmp_path / "stores", **options)
+    with Store.open(result.path) as store:
+        assert store.names == [f"rnd/episode_00000{number}_5.npz" for number in numbers]
+        assert store.attributes["selection"] == selection
+        assert store.attributes["collected_episodes"] == 6
+
+
+def test_a_choice_over_all_sources_does_not_depend_on_the_file_system(tmp_path, monkeypatch):
+    folders = [make_folder(tmp_path, expl_agent=name, episodes=4) for name in ("rnd", "aps")]
+    settings = {"task": TASK, "relabel": "stored", "episodes": 4}
+    first = ingest(*folders, out=tmp_path / "a", **settings).path
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: sorted(listdir(path), reverse=True))
+    second = ingest(*folders, out=tmp_path / "b", **settings).path
+    assert first.name == second.name
+    with Store.open(first) as one, Store.open(second) as other:
+        assert one.data_hash == other.data_hash
+        assert one.names == [
+            f"{name}/episode_00000{number}_5.npz" for name in ("rnd", "aps") for number in (1, 3)
+        ]
+
+
+def test_each_choice_makes_a_store_of_its_own(tmp_path):
+    folder = make_folder(tmp_path, episodes=2)
+    settings = {"task": TASK, "relabel": "stored", "out": tmp_path / "stores"}
+    paths = {ingest(folder, **settings).path}
+    assert {ingest(folder, episodes=2, **settings).path} == paths  # all of them
+    paths.add(ingest(folder, episodes=1, **settings).path)
+    paths.add(ingest(folder, episodes=1, select="first", **settings).path)
+    chosen = make_folder(tmp_path / "more", episodes=3)
+    paths.add(ingest(chosen, episodes=1, select="first", **settings).path)  # the same, of more
+    assert len(paths) == 4
+
+
 def test_other_versions_of_the_physics_make_another_store(tmp_path, monkeypatch):
     first = make_store(tmp_path)
     monkeypatch.setattr(ingesting, "version", lambda name: "9.9")
@@ -89,32 +127,10 @@ def test_nothing_is_read_twice(tmp_path, monkeypatch):
     folder = make_folder(tmp_path)
     first = ingest(folder, task=TASK, relabel="stored", out=tmp_path / "stores")
     content = first.path.read_bytes()
-    monkeypatch.setattr(ingesting, "read_episode", lambda *_, **__: pytest.fail("read again"))
+    monkeypatch.setattr(reading, "read_episode", lambda *_, **__: pytest.fail("read again"))
     again = ingest(folder, task=TASK, relabel="stored", out=tmp_path / "stores")
     assert again == (first.path, 3, [], True)
     assert first.path.read_bytes() == content
-
-
-def test_a_store_is_reused_while_its_lock_is_held(tmp_path):
-    path = make_store(tmp_path)
-    with open(f"{path}.lock", "wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert make_store(tmp_path) == path
-
-
-def test_a_store_finished_by_another_process_meanwhile_is_used(tmp_path, monkeypatch):
-    folder = make_folder(tmp_path)
-    theirs = make_store(tmp_path, source=folder, out=tmp_path / "theirs")
-
-    @contextlib.contextmanager
-    def late(path: Path):
-        path.parent.mkdir()
-        shutil.copy(theirs, path)
-        yield
-
-    monkeypatch.setattr(ingesting, "_only_writer", late)
-    monkeypatch.setattr(ingesting, "read_episode", lambda *_, **__: pytest.fail("read again"))
-    assert ingest(folder, task=TASK, relabel="stored", out=tmp_path / "stores").reused
 
 
 def test_progress_is_told_after_each_episode(tmp_path):
@@ -191,6 +207,45 @@ def test_missing_physics_name_the_file_and_the_way_out(tmp_path):
         make_store(tmp_path, source=tmp_path / "rnd", relabel="control")
 
 
+def test_missing_physics_are_said_before_the_work(tmp_path, monkeypatch):
+    folder = tmp_path / "rnd"
+    for index in range(5):
+        episode = make_episode(physics=None, seed=index)
+        write_episode(folder / "buffer", index=index, episode=episode)
+    read = []
+    read_episode = reading.read_episode
+
+    def noting(file, *, domain):
+        read.append(file.index)
+        return read_episode(file, domain=domain)
+
+    monkeypatch.setattr(reading, "read_episode", noting)
+    with pytest.raises(InputError, match=r"episode_000000_5\.npz: key 'physics'"):
+        make_store(tmp_path, source=folder, relabel="control", skip_bad=True)
+    assert read == [0, 4]
+    assert left_in(tmp_path / "stores") == []
+
+
+def test_missing_physics_of_one_episode_leave_that_one_out(tmp_path):
+    folder = make_folder(tmp_path)
+    write_episode(folder / "buffer", index=0, episode=make_episode(physics=None))
+    with pytest.raises(InputError, match=r"episode_000000_5\.npz: key 'physics'"):
+        make_store(tmp_path, source=folder, relabel="control")
+    path = make_store(tmp_path, source=folder, relabel="control", skip_bad=True)
+    with Store.open(path) as store:
+        assert len(store) == 2
+        assert "episode_000000_5.npz: key 'physics'" in store.skipped[0]
+
+
+def test_four_maze_rewards_are_relabelled(tmp_path):
+    episode = make_episode("point_mass_maze", reward=np.zeros((6, 4), np.float32))
+    write_episode(tmp_path / "rnd/buffer", index=0, episode=episode)
+    task = "point_mass_maze_reach_top_left"
+    path = make_store(tmp_path, source=tmp_path / "rnd", task=task, relabel="control")
+    with Store.open(path) as store:
+        assert store.trajectory(0).rewards.shape == (5,)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -198,6 +253,8 @@ def test_missing_physics_name_the_file_and_the_way_out(tmp_path):
         ({"relabel": "online"}, r"control, exorl, stored; got 'online'"),
         ({"validation_fraction": 1.0}, r"\[0, 1\), got 1\.0"),
         ({"validation_fraction": -0.1}, r"\[0, 1\), got -0\.1"),
+        ({"select": "last"}, "stratified, first; got 'last'"),
+        ({"workers": 0}, "workers must be at least 1, got 0"),
         ({"task": "walker_run"}, r"000000_5\.npz: .*looks like cartpole"),
     ],
 )
@@ -207,120 +264,15 @@ def test_wrong_arguments_are_refused(tmp_path, options, message):
     assert left_in(tmp_path / "stores") == []
 
 
-@pytest.mark.parametrize("when", ["at the start", "between episodes", "at the end"])
-def test_a_disk_that_fills_leaves_one_line_and_no_file(tmp_path, when):
-    folder = make_folder(tmp_path, domain="walker")
-    out = tmp_path / "stores"
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def fill_disk() -> None:
-        # The system refuses to grow a file or to write late in it, as on a full disk (there with
-        # ENOSPC, here with EFBIG).
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-
-    def progress(done: int, total: int) -> None:
-        if done == {"between episodes": 1, "at the end": total}.get(when):
-            fill_disk()
-
-    try:
-        if when == "at the start":
-            fill_disk()
-        with pytest.raises(InputError, match=rf"^{out}: the disk is full; make room.*$"):
-            ingest(folder, task="walker_run", relabel="stored", out=out, progress=progress)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert left_in(out) == []
-
-
-def test_no_space_is_said_in_one_line_too(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(StoreWriter, "append", full)
-    with pytest.raises(InputError, match="the disk is full"):
-        make_store(tmp_path)
-    assert left_in(tmp_path / "stores") == []
-
-
-def test_other_faults_are_not_taken_for_a_full_disk(tmp_path, monkeypatch):
-    def broken(*_, **__):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(StoreWriter, "append", broken)
-    with pytest.raises(OSError, match="Input/output error"):
-        make_store(tmp_path)
-    assert left_in(tmp_path / "stores") == []
-
-
-def test_a_store_that_cannot_fit_is_refused_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(ingesting.shutil, "disk_usage", lambda _: SimpleNamespace(free=400_000))
-    monkeypatch.setattr(ingesting, "read_episode", lambda *_, **__: pytest.fail("read"))
-    folder = tmp_path / "walker" / "rnd"
-    write_episode(folder / "buffer", index=0, episode=make_episode("walker", steps=4000))
-    with pytest.raises(InputError, match=r"stores: .* needs 0\.5 MB; make room.*got 0\.4 MB free"):
-        make_store(tmp_path, source=folder, task="walker_run")
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "stores").write_bytes(b"")
-    with pytest.raises(InputError, match="stores: cannot be written; choose another --out"):
-        make_store(tmp_path)
-
-
-def test_an_interrupt_leaves_nothing(tmp_path):
-    def interrupt(done: int, _total: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make_store(tmp_path, progress=interrupt)
-    assert left_in(tmp_path / "stores") == []
-
-
-def test_two_ingests_of_one_store_do_not_meet(tmp_path):
-    folder = make_folder(tmp_path)
-    messages = []
-
-    def second(done: int, _total: int) -> None:
-        if done == 1:
-            # flock is held by the open file, so a second open in this process meets it as well.
-            with pytest.raises(InputError) as caught:
-                make_store(tmp_path, source=folder)
-            messages.append(str(caught.value))
-
-    path = make_store(tmp_path, source=folder, progress=second)
-    assert messages == [
-        f"{path}: another ingest is making this store; wait until it is done, then run this again "
-        "to use it"
-    ]
-    with Store.open(path) as store:
-        store.verify()
-
-
-def test_a_killed_ingest_is_in_nobodys_way(tmp_path):
-    folder = make_folder(tmp_path)
-    program = (
-        "import os, sys; from pathlib import Path; from agentic_bpt.datasets.store import ingest\n"
-        "ingest(Path(sys.argv[1]), task='cartpole_swingup', relabel='stored',\n"
-        "       out=Path(sys.argv[2]), progress=lambda *_: os.kill(os.getpid(), 9))"
-    )
-    out = tmp_path / "stores"
-    ended = subprocess.run([sys.executable, "-c", program, str(folder), str(out)], check=False)
-    assert ended.returncode == -9
-    assert [name.rsplit(".", 1)[1] for name in left_in(out)] == ["lock", "part"]
-    path = make_store(tmp_path, source=folder)
-    assert left_in(out) == [path.name]
-    with Store.open(path) as store:
-        store.verify()
-
-
-def test_a_lock_whose_file_is_gone_keeps_nobody_out(tmp_path, monkeypatch):
-    flock = fcntl.flock
-
-    def late(handle, how):
-        os.unlink(handle.name)  # the writer before removes it between open and flock
-        flock(handle, how)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    with pytest.raises(InputError, match="another ingest is making this store"):
-        make_store(tmp_path)
+def test_memory_does_not_grow_with_the_number_of_episodes(tmp_path):
+    peaks = []
+    for episodes in (10, 40):
+        folder = make_folder(tmp_path / str(episodes), episodes=episodes, steps=2000)
+        tracemalloc.start()
+        try:
+            make_store(tmp_path / str(episodes), source=folder)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    held_bytes = 30 * 2001 * 4 * (5 + 1 + 1)  # what the other 30 would take
+    assert peaks[1] - peaks[0] < held_bytes / 10

@@ -175,7 +175,10 @@ def large_store(path: Path, *, episodes: int = 60, steps: int = 1000) -> None:
     """Write 60 episodes as wide as walker's: 7 MB."""
     generator = np.random.default_rng(0)
     lengths = [steps] * episodes
-    with StoreWriter(path, lengths=lengths, observation_width=24, action_width=6) as writer:
+    names = [str(number) for number in range(episodes)]
+    with StoreWriter(
+        path, names=names, lengths=lengths, observation_width=24, action_width=6
+    ) as writer:
         for number in range(episodes):
             observations_RO = generator.random((steps + 1, 24), np.float32)
             actions_TA = generator.random((steps, 6), np.float32)
@@ -183,15 +186,13 @@ def large_store(path: Path, *, episodes: int = 60, steps: int = 1000) -> None:
             trajectory = Trajectory(
                 observations_RO[:-1], actions_TA, rewards_T, observations_RO[-1]
             )
-            writer.append(trajectory, name=str(number))
+            writer.append(trajectory, action_repeat=1)
         writer.finish(
             training=np.arange(episodes),
             validation=np.arange(0),
-            skipped=[],
             attributes={
                 "task": "walker_run",
                 "relabel": "stored",
-                "action_repeat": 1,
                 "versions": "{}",
             },
         )

@@ -85,7 +85,11 @@ def test_rows_that_no_file_can_hold_are_refused_before_the_first(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (2 * 2**20, limits[1]))
         with pytest.raises(OSError, match="File too large"):
             StoreWriter(
-                tmp_path / "a.h5", lengths=[1000] * 30, observation_width=24, action_width=6
+                tmp_path / "a.h5",
+                names=["a"] * 30,
+                lengths=[1000] * 30,
+                observation_width=24,
+                action_width=6,
             )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
