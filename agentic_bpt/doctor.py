@@ -1,9 +1,10 @@
-"""Says what works on this machine and what does not, and why."""
+"""Says what works on this machine, and what is wrong with a data set."""
 
 import platform
 import shutil
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -38,6 +39,37 @@ def examine() -> bool:
         table.add_row(name, "yes" if works else "NO" if needed else "no (optional)", detail)
     Console().print(table)
     return healthy
+
+
+def examine_data(path: Path) -> bool:
+    """Check all episodes of a data set and print what was found; True if every file is good."""
+    from agentic_bpt.datasets.check import RELABELLED_EPISODES, STORED, check_data, histogram
+    from agentic_bpt.progress import counting
+
+    with counting(f"doctor {path}", "episodes") as advance:
+        report = check_data(path, progress=advance)
+    console = Console(width=None if Console().is_terminal else 120)
+    for line in report.bad:
+        console.print(f"bad: {line}", markup=False, highlight=False, soft_wrap=True)
+    for line in report.duplicates:
+        console.print(f"twice: {line}", markup=False, highlight=False, soft_wrap=True)
+    table = Table("returns of", "episodes", "min", "mean", "best", "distribution, min to best")
+    for name, returns in report.returns.items():
+        numbers = (returns.min(), returns.mean(), returns.max())
+        table.add_row(
+            name, f"{len(returns):,}", *(f"{x:,.1f}" for x in numbers), histogram(returns)
+        )
+    console.print(table)
+    if report.episodes > RELABELLED_EPISODES and len(report.returns) > (STORED in report.returns):
+        console.print(f"tasks: {RELABELLED_EPISODES} episodes spread over the collection")
+    good = report.episodes - len(report.bad)
+    console.print(
+        f"{report.path}: {report.domain}, {good:,} of {report.episodes:,} episodes good, "
+        f"{report.steps:,} steps, {len(report.duplicates)} there twice",
+        markup=False,
+        soft_wrap=True,
+    )
+    return not report.bad
 
 
 def _versions() -> str:

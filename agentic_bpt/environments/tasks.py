@@ -124,6 +124,14 @@ class Environment:
         self._steps_left = self.episode_steps
         return self._flat(self._environment.reset().observation)
 
+    def reset_to(self, physics_P: np.ndarray) -> None:
+        """Start an episode in a given physics state, float64 [P]."""
+        self._environment.reset()
+        physics = self._environment.physics
+        with physics.reset_context():
+            physics.set_state(physics_P)
+        self._steps_left = self.episode_steps
+
     def step(self, action: np.ndarray) -> Step:
         """Hold an action [A] in [-1, 1] for the repeated control steps.
 
