@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from agentic_bpt import cli_data
 from agentic_bpt.errors import InputError
 
 app = tyro.extras.SubcommandApp()
@@ -17,6 +18,7 @@ app = tyro.extras.SubcommandApp()
 MethodName = Literal["at", "dt", "bc10"]
 LayoutName = Literal["return-state-action-reward", "return-state-action-reward-completion", "joint"]
 SchemeName = Literal["vanilla", "memory_efficient", "blockwise"]
+EngineName = Literal["auto", "portable", "cudnn", "splash"]
 
 
 @app.command
@@ -41,88 +43,16 @@ def quickstart(
     run_quickstart(workdir, collect_anew=collect, seed=seed)
 
 
-@app.command
-def collect(
-    *,
-    task: str,
-    expl_agent: Literal["random", "rnd", "td3"] = "rnd",
-    episodes: int = 100,
-    out: Path = Path("data/exorl"),
-    seed: int = 0,
-    action_repeat: int = 1,
-) -> None:
-    """Collect episodes in ExoRL's format: OUT/<domain>/<expl_agent>/buffer/episode_*.npz.
-
-    The same command goes on where it was stopped and gives the same episodes. Ctrl-C keeps whole
-    episodes.
-
-    Args:
-        task: Such as walker_stand; its reward is stored.
-        expl_agent: random; rnd, an actor-critic that seeks what a network cannot yet predict and
-            never sees the reward; td3, an actor-critic on the task's reward, its whole replay kept.
-        episodes: Episodes in all.
-        out: Folder of data sets.
-        seed: The same seed gives the same episodes.
-        action_repeat: Control steps each action is held; other than 1 is a protocol of its own.
-    """
-    from agentic_bpt.exploration.collect import collect as collect_episodes
-
-    result = collect_episodes(
-        task,
-        expl_agent=expl_agent,
-        episodes=episodes,
-        out=out,
-        seed=seed,
-        action_repeat=action_repeat,
-    )
-    print(f"{result.folder}: {result.episodes} episodes")
-    if result.interrupted:
-        raise KeyboardInterrupt
-
-
-@app.command
-def ingest(
-    sources: tyro.conf.Positional[tuple[Path, ...]],
-    *,
-    task: str,
-    relabel: Literal["control", "exorl", "stored"] = "control",
-    out: Path = Path("data/stores"),
-    skip_bad: bool = False,
-    seed: int = 0,
-) -> None:
-    """Make an HDF5 store from ExoRL episodes, with the rewards of a task; prints its path.
-
-    Nothing is relabelled twice: the same source, task and versions find the store made before.
-
-    Args:
-        sources: ExoRL folders <domain>/<expl_agent>, their buffer/, or zips (read in place);
-            several are put into one store.
-        task: Full name, such as walker_run.
-        relabel: control sets the action of each row, as when it was collected; exorl leaves it at
-            0 and gives ExoRL's own numbers; stored keeps the rewards of the files.
-        out: Folder of stores.
-        skip_bad: Leave bad episodes out and count them; otherwise the first one ends it.
-        seed: Of the split into training and validation episodes.
-    """
-    from agentic_bpt.datasets.store import ingest as ingest_episodes
-    from agentic_bpt.progress import counting
-
-    with counting(f"ingest {task}", "episodes") as advance:
-        result = ingest_episodes(
-            *sources,
-            task=task,
-            relabel=relabel,
-            out=out,
-            skip_bad=skip_bad,
-            seed=seed,
-            progress=advance,
-        )
-    for line in result.skipped:
-        print(f"left out: {line}", file=sys.stderr)
-    state = "found" if result.reused else "made"
-    left_out = f", {len(result.skipped)} left out" if result.skipped else ""
-    print(f"{state}: {result.episodes} episodes{left_out}", file=sys.stderr)
-    print(result.path)
+for _command in (
+    cli_data.collect,
+    cli_data.download,
+    cli_data.ingest,
+    cli_data.export_minari,
+    cli_data.import_minari,
+    cli_data.import_d4rl,
+    cli_data.audit,
+):
+    app.command(_command)
 
 
 @app.command
@@ -134,6 +64,7 @@ def train(
     preset: Literal["cpu", "paper"] = "cpu",
     trajectories: int | None = None,
     scheme: SchemeName | None = None,
+    engine: EngineName | None = None,
     layout: LayoutName | None = None,
     completion: Literal["reached", "final"] | None = None,
     loss: Literal["all", "last"] | None = None,
@@ -145,6 +76,7 @@ def train(
     heads: int | None = None,
     dropout: float | None = None,
     dtype: Literal["float32", "bfloat16"] | None = None,
+    recompute_attention: bool | None = None,
     steps: int | None = None,
     batch: int | None = None,
     accumulate: int | None = None,
@@ -166,6 +98,8 @@ def train(
             not found in a published source are named in agentic_bpt/methods.py).
         trajectories: Most trajectories N in a chain.
         scheme: What is computed in blocks; all three give the same numbers.
+        engine: What computes attention: portable, on any device; cudnn (NVIDIA, bfloat16, no
+            dropout); splash (TPU, no dropout); auto takes a kernel where it can.
         layout: Tokens of a timestep: the paper's four, with completion five, or one joint token
             that holds all that is known when the action is chosen (4 times shorter).
         completion: What the completion token holds: 1 from the moment the target return is
@@ -180,6 +114,8 @@ def train(
         heads: Attention heads.
         dropout: Dropout rate.
         dtype: Operands of matrix products.
+        recompute_attention: Recompute the attention output in the backward pass (blockwise only):
+            less memory, about a quarter more time.
         steps: Updates.
         batch: Chains (bc10: single steps) an update.
         accumulate: Parts a batch is worked on in: less memory, the same update.
@@ -214,9 +150,11 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], ...]] = {
     "layout": (_MODEL,),
     "trajectory_index": (_MODEL,),
     "scheme": ((*_MODEL, "core"),),
+    "engine": ((*_MODEL, "core"),),
     "heads": ((*_MODEL, "core"),),
     "dropout": ((*_MODEL, "core"),),
     "dtype": ((*_MODEL, "core"),),
+    "recompute_attention": ((*_MODEL, "core"),),
     "layers": ((*_MODEL, "core"), _MODEL),
     "width": ((*_MODEL, "core"), _MODEL),
     "steps": (("loop",),),
@@ -290,20 +228,106 @@ def report(
 
 
 @app.command
-def doctor() -> None:
+def memory(
+    *,
+    device: str | None = None,
+    devices: str | None = None,
+    local: bool = False,
+    largest: bool = False,
+    picture: Path | None = None,
+    method: Literal["at", "dt"] = "at",
+    preset: Literal["cpu", "paper"] = "paper",
+    task: str = "walker_walk",
+    action_repeat: int = 1,
+    trajectories: int | None = None,
+    batch: int | None = None,
+    accumulate: int | None = None,
+    scheme: SchemeName | None = None,
+    engine: EngineName | None = None,
+    layout: LayoutName | None = None,
+    layers: int | None = None,
+    width: int | None = None,
+    heads: int | None = None,
+    dropout: float | None = None,
+    dtype: Literal["float32", "bfloat16"] | None = None,
+    recompute_attention: bool | None = None,
+) -> None:
+    """Say what a training step takes and whether it fits, also on devices that are not present.
+
+    Compiles the real step (model, loss, optimiser, accumulation) ahead of time for the device; this
+    needs the extra `gpu-target` or `tpu-target`. Without it a fitted formula answers, and says how
+    far off it was when checked. What was compiled is kept, and `train` asks it before it starts.
+
+    Args:
+        device: One of a100-80gb, h100-80gb, h200, l4, rtx4090, tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e.
+        devices: Several of them, with commas between: a table over schemes and devices.
+        local: The device at hand instead: compile, run one step, and compare with what it took.
+        largest: Also search the largest number of trajectories that fits.
+        picture: Draw bytes against trajectories into this PNG.
+        method: at or dt; bc10 fits anywhere.
+        preset: Configuration that the options below change.
+        task: Fixes the widths and the length of an episode.
+        action_repeat: Control steps each action is held; divides the length of an episode.
+        trajectories: Trajectories N in a chain.
+        batch: Chains an update.
+        accumulate: Parts a batch is worked on in.
+        scheme: What is computed in blocks; all three are compared otherwise.
+        engine: What computes attention; auto is what `train` would take on the device.
+        layout: Tokens of a timestep.
+        layers: Transformer layers.
+        width: Width of the transformer.
+        heads: Attention heads.
+        dropout: Dropout rate.
+        dtype: Operands of matrix products.
+        recompute_attention: Recompute the attention output in the backward pass (blockwise only).
+    """
+    given = {
+        name: value for name, value in locals().items() if name in OVERRIDES and value is not None
+    }
+    if sum((device is not None, devices is not None, local)) != 1:
+        raise InputError("give one of --device, --devices and --local")
+    from agentic_bpt.blockwise.core import SCHEMES
+    from agentic_bpt.experiment import override
+    from agentic_bpt.methods import preset_of
+    from agentic_bpt.planner import report
+
+    experiment = preset_of(method, preset)
+    for name, value in given.items():
+        experiment = override(experiment, name, OVERRIDES[name], value)
+    episode = report.episode_of(task, action_repeat)
+    if local:
+        report.report_local(experiment, episode)
+        return
+    report.report_memory(
+        experiment,
+        episode,
+        devices=[device] if device else str(devices).split(","),
+        schemes=[scheme] if scheme else SCHEMES,
+        largest=largest,
+        picture=picture,
+    )
+
+
+@app.command
+def doctor(*, data: Path | None = None) -> None:
     """Say what works here and what does not, and why: versions, devices, renderer, tasks.
 
-    Exits with 1 if anything that training or evaluation needs does not work.
-    """
-    from agentic_bpt.doctor import examine
+    Exits with 1 if anything that training or evaluation needs does not work, or a file is bad.
 
-    if not examine():
+    Args:
+        data: Check these episodes instead, all of them: an ExoRL folder <domain>/<expl_agent>, its
+            buffer/, a zip, or a store. Names every bad file once, shows the returns of each task,
+            and what is there twice.
+    """
+    from agentic_bpt.doctor import examine, examine_data
+
+    if not (examine() if data is None else examine_data(data)):
         raise SystemExit(1)
 
 
 @app.command
 def bench(
-    what: Annotated[Literal["train", "core", "decode"], tyro.conf.Positional],
+    what: Annotated[Literal["train", "core", "decode", "data"], tyro.conf.Positional],
     *,
     positions: tuple[int, ...] = (4096,),
     heads: tuple[int, ...] = (1, 4),
@@ -317,6 +341,7 @@ def bench(
             of a store, a cached rollout step. core: the layers beside the paper's schemes,
             jax.nn.dot_product_attention, and, with the extra `bench`, ringattention and PyTorch.
             decode: one new token for caches of so many positions, beside reading the cache.
+            data: relabelling, ingest and reading of episodes beside their plain peers.
         positions: Positions of a sequence.
         heads: Attention heads (core, decode).
         threads: Cores to pin a measurement to (core).
@@ -330,6 +355,10 @@ def bench(
         from agentic_bpt.bench.decode import bench_decode
 
         bench_decode(positions=positions, heads=heads, out=out)
+    elif what == "data":
+        from agentic_bpt.bench.data import bench_data
+
+        bench_data(out=out)
     else:
         from agentic_bpt.bench.train import bench_train
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import fcntl
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,10 +30,12 @@ from agentic_bpt.experiment import (
     read_experiment,
     write_experiment,
 )
-from agentic_bpt.models.losses import action_error
+from agentic_bpt.models.losses import action_error, chain_loss
 from agentic_bpt.models.mlp_policy import MLPPolicy
 from agentic_bpt.models.tokens import LAYOUTS, Scales
 from agentic_bpt.models.trajectory_transformer import Sizes, TrajectoryTransformer, timesteps_of
+from agentic_bpt.planner import require_fit
+from agentic_bpt.planner.step import with_engine
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.training.checkpoint import Checkpoints
 from agentic_bpt.training.loop import Hook, train
@@ -97,11 +100,6 @@ def _transformer_parts(
             seed=seed,
         )
 
-    def loss(params, batch: ChainBatch, dropout_seed):
-        timesteps = timesteps_of(batch)
-        predicted: Any = model.apply(params, timesteps, batch.valid_BL, scales, dropout_seed)
-        return action_error(predicted, batch.actions_BLA, batch.loss_BL)
-
     chain = agent.chain
     training = sampler(store.training, chain.trajectories, experiment.seed, chain.trajectory_count)
     validation = None
@@ -114,6 +112,7 @@ def _transformer_parts(
     tokens = (
         experiment.batch * chain.trajectories * longest * len(LAYOUTS[agent.model.layout].tokens)
     )
+    loss = chain_loss(model, scales)
     return Parts(model, params, scales, loss, training.batch, validation, tokens)
 
 
@@ -196,6 +195,7 @@ def train_run(experiment: Experiment, workdir: Path, *, label: str | None = None
         if checkpoints.latest_step == experiment.loop.steps:
             checkpoints.close()
             return
+        _require_fit(experiment, store)
         parts = make_parts(experiment, store)
         optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
         state = init_state(parts.params, optimizer)
@@ -236,6 +236,21 @@ def _hooks(parts: Parts) -> list[Hook]:
         return {"validation_loss": total / max(count, 1.0)}
 
     return [Hook(VALIDATION_EVERY_STEPS, validate)]
+
+
+def _require_fit(experiment: Experiment, store: Store) -> None:
+    """Ask the planner before hours are spent; print its line if it is close.
+
+    Raises:
+        InputError: it does not fit, or the engine that was asked for cannot compute it.
+    """
+    if not isinstance(experiment.agent, TransformerAgent):
+        return
+    with_engine(experiment, jax.default_backend())
+    spec = task_spec(store.task)
+    line = require_fit(experiment, spec.observation_width, spec.action_width, episode_steps(store))
+    if line:
+        print(line, file=sys.stderr)
 
 
 def describe_data(store: Store) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def test_a_difference_is_named_with_both_values():
 def test_every_option_of_train_stands_in_the_experiment_of_at():
     experiment = preset_of("at", "paper")
     values = {"completion": "final", "loss": "last", "trajectory_count": "fixed"}
-    values |= {"sampling": "spread"}
+    values |= {"sampling": "spread", "engine": "portable", "recompute_attention": True}
     values |= {"layout": "joint", "scheme": "vanilla", "dtype": "bfloat16"}
     values |= {"trajectory_index": True, "dropout": 0.5, "learning_rate": 0.25}
     for name, places in OVERRIDES.items():

@@ -1,7 +1,7 @@
 """The core beside its peers in one run: seconds, compiled bytes, share of the machine's peak.
 
-Each number of threads is a process of its own, pinned to as many cores. Run as a module, this file
-is that process: it prints one JSON document.
+Each shape and number of threads is a process of its own, pinned to as many cores, in which all
+contenders take turns. Run as a module, this file is that process: it prints one JSON document.
 """
 
 import argparse
@@ -28,42 +28,55 @@ OURS = ("blockwise", "blockwise, recomputed attention", "blockwise, bfloat16 pro
 def bench_core(
     *, positions: Sequence[int], heads: Sequence[int], threads: Sequence[int], out: Path | None
 ) -> None:
-    """Measure for every number of threads in a process of its own; print and write the table."""
+    """Measure every shape in a process of its own; print the table, write JSON and a picture.
+
+    Shapes that `out` has already are not measured again, so that a stopped run goes on.
+    """
     from rich.console import Console
 
-    from agentic_bpt.reports.results import write_json
+    from agentic_bpt.reports.plots import ratios_png
+    from agentic_bpt.reports.results import write_bytes, write_json
 
-    console = Console(width=130)
-    rows: list[dict[str, Any]] = []
-    document: dict[str, Any] = {}
-    for count in threads:
-        numbers = [",".join(map(str, values)) for values in (positions, heads)]
-        words = ["--positions", numbers[0], "--heads", numbers[1], "--threads", str(count)]
+    shapes = [(t, h, n) for t in threads for h in heads for n in positions]
+    document: dict[str, Any] = {"rows": []}
+    if out is not None and out.exists():
+        document = json.loads(out.read_text())
+    for shape in shapes:
+        if any(_shape_of(row) == shape for row in document["rows"]):
+            continue
+        words = [f"--{name}={n}" for name, n in zip(SHAPE, shape, strict=True)]
         command = [sys.executable, "-m", "agentic_bpt.bench.core", *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        document = json.loads(done.stdout.splitlines()[-1])
-        rows += document.pop("rows")
-    document["rows"] = rows
-    document["command"] = "agentic-bpt " + " ".join(sys.argv[1:])
+        measured = json.loads(done.stdout.splitlines()[-1])
+        document["rows"] += measured.pop("rows")
+        document |= measured
+        document["command"] = "agentic-bpt " + " ".join(sys.argv[1:])
+        if out is not None:
+            write_json(out, document)
+    rows = sorted((row for row in document["rows"] if _shape_of(row) in shapes), key=_shape_of)
+    console = Console(width=130)
     for line in table_lines(rows):
         console.print(line)
     if out is not None:
-        write_json(out, document)
+        write_bytes(out.with_suffix(".png"), ratios_png(rows, ours=OURS[0]))
+
+
+SHAPE = ("threads", "heads", "positions")
+
+
+def _shape_of(row: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(row[name] for name in SHAPE)
 
 
 def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Render the rows as Markdown, each peer as a multiple of our time."""
-    ours = {
-        (row["threads"], row["heads"], row["positions"]): row["seconds"]
-        for row in rows
-        if row["name"] == OURS[0]
-    }
+    ours = {_shape_of(row): row["seconds"] for row in rows if row["name"] == OURS[0]}
     lines = [
         "| threads | heads | positions | contender | seconds | x our time | MiB | share of peak |",
         "|---:|---:|---:|---|---:|---:|---:|---:|",
     ]
     for row in rows:
-        key = (row["threads"], row["heads"], row["positions"])
+        key = _shape_of(row)
         start = f"| {key[0]} | {key[1]} | {key[2]:,} | {row['name']} |"
         mebibytes = "-" if row["bytes"] is None else f"{row['bytes'] / 2**20:,.0f}"
         if row["seconds"] is None:
@@ -180,14 +193,13 @@ def _peak() -> float:
 
 
 def _worker() -> None:
-    """Measure with the threads asked for, and print one JSON document."""
+    """Measure one shape with the threads asked for, and print one JSON document."""
     parser = argparse.ArgumentParser()
-    for name in ("positions", "heads"):
-        parser.add_argument(f"--{name}", type=lambda text: [int(n) for n in text.split(",")])
-    parser.add_argument("--threads", type=int)
-    arguments = parser.parse_args()
+    for name in SHAPE:
+        parser.add_argument(f"--{name}", type=int)
+    asked = parser.parse_args()
     # Before anything starts a thread: XLA and PyTorch take as many as there are cores to run on.
-    cores = sorted(os.sched_getaffinity(0))[: arguments.threads]
+    cores = sorted(os.sched_getaffinity(0))[: asked.threads]
     os.sched_setaffinity(0, cores)
     from importlib.metadata import PackageNotFoundError, version
 
@@ -198,16 +210,13 @@ def _worker() -> None:
         except PackageNotFoundError:
             versions[package] = None
     peak, rows = _peak(), []
-    for heads in arguments.heads:
-        for positions in arguments.positions:
-            for row in _measure(positions, heads):
-                row["threads"] = arguments.threads
-                if row["seconds"] is not None:
-                    rate = useful_operations(positions) / row["seconds"]
-                    row["share_of_peak"] = rate / peak
-                rows.append(row)
-    document = {"layers": LAYERS, "width": WIDTH, "versions": versions, "rows": rows}
-    print(json.dumps(document | {"peak_operations_per_second": peak}))
+    for row in _measure(asked.positions, asked.heads):
+        row |= {"threads": asked.threads, "peak_operations_per_second": peak}
+        if row["seconds"] is not None:
+            rate = useful_operations(asked.positions) / row["seconds"]
+            row["share_of_peak"] = rate / peak
+        rows.append(row)
+    print(json.dumps({"layers": LAYERS, "width": WIDTH, "versions": versions, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The picture of a report: returns along the chain, and the dataset's returns beside them."""
+"""Pictures: returns along the chain, bytes against trajectories, times beside those of peers."""
 
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -27,6 +28,7 @@ DOTS_PER_INCH = 200  # 1800 x 840 pixels, shown at 900 x 420
 _MARKED_TRAJECTORIES = 40  # beyond so many, markers hide the line
 _LEGEND_CHARACTERS = 60  # of one line of a label: a column of them fits the width
 _LABEL_GAP = 0.055  # of the y axis: nearer than that, two labels overlap
+_LIMIT_GAP = 1.35  # on the logarithmic axis of bytes: names nearer than that overlap
 
 
 def chain_figure(results: Sequence[Result]) -> Figure:
@@ -195,3 +197,119 @@ def _label_dataset_lines(axes: Axes, result: Result) -> None:
             color=INK,
             annotation_clip=False,
         )
+
+
+def memory_png(
+    curves: Mapping[str, Mapping[int, int]],
+    limits: Mapping[str, int],
+    *,
+    title: str,
+) -> bytes:
+    """Draw bytes against trajectories, a curve for each scheme, as the bytes of a PNG.
+
+    Args:
+        curves: Scheme -> trajectories -> bytes.
+        limits: Device -> its bytes, drawn as level lines.
+        title: What was compiled, and for what.
+    """
+    figure = Figure(figsize=(6.6, SIZE_INCHES[1]), dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for number, (scheme, curve) in enumerate(curves.items()):
+        axes.plot(
+            list(curve),
+            [size / 1e9 for size in curve.values()],
+            label=scheme,
+            color=COLORS[number % len(COLORS)],
+            marker=MARKERS[number % len(MARKERS)],
+            markersize=4.5,
+            linewidth=1.8,
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    counts = sorted({count for curve in curves.values() for count in curve})
+    axes.set_xticks(counts, [str(count) for count in counts])
+    axes.set_xlabel("trajectories in a chain")
+    axes.set_ylabel("GB (powers of 10)")
+    axes.set_title(title)
+    _draw_limits(axes, limits)
+    _tidy(axes)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()
+
+
+def _draw_limits(axes: Axes, limits: Mapping[str, int]) -> None:
+    """Draw each device's memory; names that would overlap share a line of text."""
+    groups: list[tuple[float, list[str]]] = []
+    for name, size in sorted(limits.items(), key=lambda item: item[1]):
+        axes.axhline(size / 1e9, color=INK, linestyle=(0, (4, 3)), linewidth=0.8, zorder=1.5)
+        if groups and size / 1e9 < _LIMIT_GAP * groups[-1][0]:
+            groups[-1][1].append(name)
+        else:
+            groups.append((size / 1e9, [name]))
+    for size, names in groups:
+        axes.annotate(
+            ", ".join(names),
+            xy=(1.0, size),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=INK,
+            annotation_clip=False,
+        )
+
+
+def ratios_png(rows: Sequence[Mapping[str, Any]], *, ours: str) -> bytes:
+    """Draw the time of each contender over ours against positions, as the bytes of a PNG.
+
+    Args:
+        rows: Of `agentic-bpt bench core`; a panel for each number of threads and heads.
+        ours: Name of the contender that is 1.
+    """
+    panels = sorted({(row["threads"], row["heads"]) for row in rows})
+    width, height = SIZE_INCHES
+    figure = Figure(
+        figsize=(width, height / 2 * (1 + len(panels) // 2)),
+        dpi=DOTS_PER_INCH,
+        layout="constrained",
+    )
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(-(-len(panels) // 2), min(2, len(panels)), squeeze=False, sharey=True)
+    names = [name for name in dict.fromkeys(row["name"] for row in rows) if name != ours]
+    for panel, axes in zip(panels, grid.flat, strict=False):
+        here = [row for row in rows if (row["threads"], row["heads"]) == panel]
+        base = {row["positions"]: row["seconds"] for row in here if row["name"] == ours}
+        for number, name in enumerate(names):
+            timed = [row for row in here if row["name"] == name and row["seconds"] is not None]
+            axes.plot(
+                [row["positions"] for row in timed],
+                [row["seconds"] / base[row["positions"]] for row in timed],
+                label=name,
+                color=COLORS[number % len(COLORS)],
+                marker=MARKERS[number % len(MARKERS)],
+                linestyle=DASHES[number // len(COLORS)],
+                markersize=4.5,
+            )
+        axes.axhline(1.0, color=INK, linewidth=0.8)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        axes.set_xticks(sorted(base), [f"{count:,}" for count in sorted(base)])
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.set_title(f"{panel[0]} thread(s), {panel[1]} head(s)")
+        _tidy(axes)
+    figure.supxlabel("positions", fontsize=9)
+    figure.supylabel(f"time over that of {ours}", fontsize=9)
+    figure.legend(
+        *grid.flat[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=8,
+    )
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()

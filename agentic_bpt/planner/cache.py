@@ -1,0 +1,88 @@
+"""Compiled bytes kept on disk, so that nothing is compiled twice."""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from agentic_bpt.blockwise.devices import Device
+from agentic_bpt.blockwise.memory import Bytes
+from agentic_bpt.experiment import Experiment
+from agentic_bpt.planner.step import EpisodeShape
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "jax-cuda12-plugin", "libtpu")
+"""Packages that decide what is compiled, where they are installed."""
+SOURCES = ("blockwise", "models", "training")
+"""Parts of this package that do."""
+IGNORED = ("method", "store", "data_hash", "seed", "loop")
+"""Fields of an experiment that change no bytes."""
+
+
+def cache_folder() -> Path:
+    """Give the folder of kept results: below XDG_CACHE_HOME, or ~/.cache."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "agentic-bpt" / "memory"
+
+
+def read_bytes(experiment: Experiment, episode: EpisodeShape, device: Device) -> Bytes | None:
+    """Look up what was compiled before; None if nothing was, or its file is damaged."""
+    try:
+        found = json.loads(_path(experiment, episode, device).read_text())
+        kept = Bytes(**found["bytes"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    whole = all(isinstance(value, int) and value >= 0 for value in kept)
+    return kept if whole else None
+
+
+def write_bytes(
+    experiment: Experiment, episode: EpisodeShape, device: Device, found: Bytes
+) -> None:
+    """Keep a result; a disk that takes none is no reason to stop."""
+    path = _path(experiment, episode, device)
+    beside = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps({"bytes": found._asdict(), "device": device.name}) + "\n")
+        beside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def _path(experiment: Experiment, episode: EpisodeShape, device: Device) -> Path:
+    kept: dict[str, Any] = dataclasses.asdict(experiment)
+    for name in IGNORED:
+        del kept[name]
+    key = {
+        "experiment": kept,
+        "episode": episode._asdict(),
+        "device": [device.name, device.target],
+        "versions": _versions(),
+        # A CPU program depends on the number of threads.
+        "threads": len(os.sched_getaffinity(0)) if device.platform == "cpu" else None,
+    }
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return cache_folder() / f"{name[:32]}.json"
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    found = {"sources": _sources()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _sources() -> str:
+    root = Path(__file__).parents[1]
+    files = sorted(path for part in SOURCES for path in (root / part).glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
