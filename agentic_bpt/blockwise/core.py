@@ -43,8 +43,11 @@ from agentic_bpt.blockwise.tiles import BLIND, UNSEEN
 SCHEMES = ("vanilla", "memory_efficient", "blockwise")
 DTYPES = ("float32", "bfloat16", "float64")
 
-SHORT_SEQUENCE = 4096
-"""Below this many positions blocks of 256 were fastest on CPU, from here on blocks of 512."""
+TILE_BYTES = 2**20
+"""The scores of one visit, of all sequences and heads, are kept within this on a CPU: what a core's
+cache holds. Of blocks of 64 to 1,024 the largest within it was the fastest, or within 2 % of it,
+for 1 to 64 sequences, 1 and 4 heads, and 250 to 8,192 positions."""
+SMALLEST_BLOCK, LARGEST_BLOCK = 64, 512
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,9 +79,9 @@ class CoreConfig:
     """Recompute the attention output in the backward pass instead of saving it (blockwise only):
     K sequences less memory, about a quarter more time."""
     query_block: int | None = None
-    """Positions in a block of queries (and of the feed-forward); None: chosen by length."""
+    """Positions in a block of queries (and of the feed-forward); None: chosen, see `blocks`."""
     key_block: int | None = None
-    """Positions in a block of keys; None: chosen by length."""
+    """Positions in a block of keys; None: chosen, see `blocks`."""
 
     def __post_init__(self):
         """Refuse shapes that cannot be built."""
@@ -116,9 +119,14 @@ class CoreConfig:
         """Number J of key-value heads."""
         return self.kv_heads or self.heads
 
-    def blocks(self, positions: int) -> tuple[int, int]:
-        """Choose (query_block, key_block) for a sequence of this many positions."""
-        fitting = 256 if positions < SHORT_SEQUENCE else 512
+    def blocks(self, positions: int, sequences: int) -> tuple[int, int]:
+        """Choose (query_block, key_block) for a batch of sequences of this many positions."""
+        fitting = LARGEST_BLOCK
+        if jax.default_backend() == "cpu":
+            while fitting > SMALLEST_BLOCK and (
+                4 * sequences * self.heads * fitting**2 > TILE_BYTES
+            ):
+                fitting //= 2
         fitting = min(fitting, -(-positions // 8) * 8)
         return self.query_block or fitting, self.key_block or fitting
 
@@ -223,7 +231,7 @@ def _portable_stack(
     if valid_BL is not None:
         key_positions_BL = jnp.where(valid_BL, positions_BL, UNSEEN)
         query_positions_BL = jnp.where(valid_BL, positions_BL, BLIND)
-    query_block, key_block = config.blocks(L)
+    query_block, key_block = config.blocks(L, B)
     if config.scheme == "blockwise":
         plan = Plan(
             heads=config.heads,
@@ -288,7 +296,9 @@ def _kernel_stack(
             attended_BLHE = jnp.where(valid_BL[..., None, None], attended_BLHE, 0)
         attended_MD = attended_BLHE.reshape(B * L, D)
         if in_blocks:
-            return map_blocks(partial(finish, p), x_MD, attended_MD, rows=config.blocks(L)[0]), None
+            return map_blocks(
+                partial(finish, p), x_MD, attended_MD, rows=config.blocks(L, B)[0]
+            ), None
         return finish(p, x_MD, attended_MD), None
 
     if config.recompute_attention or not in_blocks:

@@ -80,4 +80,4 @@ FITS: dict[tuple[str, str], Fit] = {
     ("tpu", "memory_efficient"): Fit((0.0, 1.86, 16.006, 0.0, 0.0, 13.785, 0.0, 0.0, 0.0), 0.352),
     ("tpu", "vanilla"): Fit((0.0, 0.0, 0.0, 7.636, 0.0, 204.592, 0.0, 2.211, 0.0), 1.27),
 }
-"""By platform and scheme. Made by `python -m agentic_bpt.planner.fit` with jax 0.10.2."""
+"""By platform and scheme, from the points and the fit of `agentic_bpt.planner.fit`, jax 0.10.2."""

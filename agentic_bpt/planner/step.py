@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from agentic_bpt.blockwise.core import LARGEST_BLOCK
 from agentic_bpt.blockwise.kernels import choose_engine
 from agentic_bpt.datasets.sampler import ChainBatch
 from agentic_bpt.errors import InputError
@@ -62,7 +63,7 @@ def positions_of(experiment: Experiment, episode: EpisodeShape) -> int:
 
 
 def with_engine(experiment: Experiment, platform: str) -> Experiment:
-    """Name the engine that training would take on a platform ("cpu", "cuda" or "tpu").
+    """Name the engine and blocks that training would take on a platform ("cpu", "cuda", "tpu").
 
     Raises:
         InputError: the engine that was asked for cannot compute this.
@@ -79,7 +80,12 @@ def with_engine(experiment: Experiment, platform: str) -> Experiment:
         )
     except ValueError as error:
         raise InputError(f"--{error}") from error
-    return replace_in(experiment, ("agent", "model", "core", "engine"), engine)
+    core_path = ("agent", "model", "core")
+    if platform != "cpu":  # compiled from a CPU, which would choose smaller ones
+        for name in ("query_block", "key_block"):
+            size = getattr(core, name) or LARGEST_BLOCK
+            experiment = replace_in(experiment, (*core_path, name), size)
+    return replace_in(experiment, (*core_path, "engine"), engine)
 
 
 def training_step(experiment: Experiment, episode: EpisodeShape) -> Step:

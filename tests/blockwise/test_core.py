@@ -122,13 +122,26 @@ def compiled_bytes(config: CoreConfig, positions: int) -> int:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_memory_grows_with_positions_and_stays_near_the_floor(recompute):
-    config = CoreConfig(layers=3, width=128, recompute_attention=recompute)
-    sequences = config.layers + 3 if recompute else 2 * config.layers + 3  # the floor, fused.py
-    floor_per_position = sequences * config.width * 4  # bytes
-    few, many = compiled_bytes(config, 4_096), compiled_bytes(config, 16_384)
+@pytest.mark.parametrize(
+    ("layers", "width", "heads"), [(2, 128, 1), (3, 128, 1), (6, 128, 1), (3, 128, 4), (3, 256, 4)]
+)
+def test_memory_grows_with_positions_and_stays_near_the_floor(layers, width, heads, recompute):
+    config = CoreConfig(layers=layers, width=width, heads=heads, recompute_attention=recompute)
+    sequences = layers + 3 if recompute else 2 * layers + 3  # the floor, fused.py
+    floor_per_position = sequences * width * 4  # bytes
+    few, many, most = (compiled_bytes(config, n) for n in (1_024, 16_384, 262_144))
     assert many <= 1.4 * floor_per_position * 16_384
-    assert (many - few) / (16_384 - 4_096) <= 1.25 * floor_per_position
+    assert (most - few) / (262_144 - 1_024) <= 1.25 * floor_per_position
+
+
+@pytest.mark.parametrize(
+    ("positions", "sequences", "heads", "block"),
+    [(8192, 1, 1, 512), (4096, 1, 4, 256), (1000, 16, 1, 128), (1000, 64, 4, 64), (20, 1, 1, 24)],
+)
+def test_blocks_keep_the_scores_of_a_visit_in_cache(positions, sequences, heads, block):
+    config = CoreConfig(heads=heads)
+    assert config.blocks(positions, sequences) == (block, block)
+    assert CoreConfig(query_block=8).blocks(positions, sequences)[0] == 8
 
 
 def test_full_attention_holds_what_the_other_schemes_never_do():
