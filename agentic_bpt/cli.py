@@ -341,7 +341,8 @@ def bench(
             of a store, a cached rollout step. core: the layers beside the paper's schemes,
             jax.nn.dot_product_attention, and, with the extra `bench`, ringattention and PyTorch.
             decode: one new token for caches of so many positions, beside reading the cache.
-            data: relabelling, ingest and reading of episodes beside their plain peers.
+            data: relabelling, ingest, reading and collecting of episodes beside their plain peers
+            (a quarter of an hour, most of it for the explorers).
         positions: Positions of a sequence.
         heads: Attention heads (core, decode).
         threads: Cores to pin a measurement to (core).

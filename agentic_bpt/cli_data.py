@@ -18,6 +18,8 @@ def collect(
     out: Path = Path("data/exorl"),
     seed: int = 0,
     action_repeat: int = 1,
+    environments: int = 1,
+    workers: int = 1,
 ) -> None:
     """Collect episodes in ExoRL's format: OUT/<domain>/<expl_agent>/buffer/episode_*.npz.
 
@@ -32,6 +34,10 @@ def collect(
         out: Folder of data sets.
         seed: The same seed gives the same episodes.
         action_repeat: Control steps each action is held; other than 1 is a protocol of its own.
+        environments: Episodes that run side by side; must divide EPISODES. An explorer learns from
+            a round of them when all are over, so many learn later.
+        workers: Processes that step the environments, at most ENVIRONMENTS; the episodes do not
+            depend on it.
     """
     from agentic_bpt.exploration.collect import collect as collect_episodes
 
@@ -42,6 +48,8 @@ def collect(
         out=out,
         seed=seed,
         action_repeat=action_repeat,
+        environments=environments,
+        workers=workers,
     )
     print(f"{result.folder}: {result.episodes} episodes")
     if result.interrupted:
@@ -217,20 +225,37 @@ def audit(
     Args:
         source: ExoRL folder <domain>/<expl_agent>, its buffer/, or zip.
         task: Full name of a task of the domain, such as walker_walk.
-        episodes: So many, spread over the collection; None: all.
+        episodes: At most so many, spread over the collection; None: all.
     """
     from agentic_bpt.datasets.audit import audit as audit_episodes
     from agentic_bpt.progress import counting
 
     with counting(f"audit {task}", "episodes") as advance:
         replays = audit_episodes(source, task=task, episodes=episodes, progress=advance)
-    for replay in replays:
-        drifts = replay.drift_step is not None
-        print(
-            f"{replay.name}: "
-            + (f"drifts from step {replay.drift_step} of" if drifts else "stays with all")
-            + f" {replay.steps}; largest error: state {replay.state_error:.1e}, reward "
-            f"{replay.reward_error:.1e} (stored reward {replay.stored_error:.1e})"
-        )
+    _print_replays(replays)
     if any(replay.drift_step is not None for replay in replays):
         raise SystemExit(1)
+
+
+def _print_replays(replays) -> None:
+    from math import isnan
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("episode", "steps", "drifts from", "state", "observation", "reward", "stored")
+    table.caption = "largest errors; stored: of the reward in the file, which is of one task only"
+    for replay in replays:
+        errors = (
+            replay.state_error,
+            replay.observation_error,
+            replay.reward_error,
+            replay.stored_error,
+        )
+        table.add_row(
+            replay.name,
+            str(replay.steps),
+            "-" if replay.drift_step is None else f"step {replay.drift_step}",
+            *("-" if isnan(error) else f"{error:.1e}" for error in errors),
+        )
+    Console(width=None if Console().is_terminal else 120).print(table)

@@ -1,4 +1,4 @@
-"""Relabelling, ingest and reading beside their plain peers in one run."""
+"""Relabelling, ingest, reading and collecting beside their plain peers in one run."""
 
 import multiprocessing
 import os
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from agentic_bpt.bench.collect import collector_table
 from agentic_bpt.bench.layouts import reading_speeds
 from agentic_bpt.datasets.exorl import Episode, episode_files, read_episode
 from agentic_bpt.datasets.relabel import relabel
@@ -54,6 +55,7 @@ def bench_data(*, out: Path | None) -> None:
         document["relabelling"] = _relabelling(folder, console)
         document["ingest"], store = _ingesting(folder, console)
         document["reading"] = _reading(store, folder, console)
+    document["collecting"] = collector_table(console)
     if out is not None:
         write_json(out, document)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from agentic_bpt.datasets.exorl import Episode, episode_files, read_episode, write_episode
-from agentic_bpt.environments.tasks import Environment
+from agentic_bpt.environments.tasks import TaskSpec
 from agentic_bpt.errors import InputError
 from agentic_bpt.exploration.replay import Experience
 from agentic_bpt.exploration.seeding import Purpose, integer_seed
 from agentic_bpt.exploration.state_file import CollectionState, load_state, save_state
 from agentic_bpt.exploration.uniform import UniformExplorer
+from agentic_bpt.exploration.vector import VectorEnvironment
 
 EXPLORERS = ("random", "rnd", "td3")
 STATE_NAME = "explorer_state.npz"
@@ -38,18 +39,18 @@ class CollectResult(NamedTuple):
 class Explorer(Protocol):
     """What the loop asks of an explorer."""
 
-    def start_episode(self, index: int) -> None:
-        """Prepare for an episode, by its place in the order of collection."""
+    def start_round(self, first: int) -> None:
+        """Prepare for a round of episodes, by the first one's place in the order of collection."""
 
-    def act(self, observation_O: np.ndarray) -> np.ndarray:
-        """Give the next action, float32 [A] in [-1, 1]."""
+    def act(self, observations_NO: np.ndarray) -> np.ndarray:
+        """Give the next action in each environment, float32 [N, A] in [-1, 1]."""
         ...
 
-    def end_episode(self, experience: Experience) -> None:
-        """Take in a complete episode."""
+    def end_round(self, experiences: Sequence[Experience]) -> None:
+        """Take in the complete episodes of a round."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """Give what must be saved to go on after this episode."""
+        """Give what must be saved to go on after this round."""
         ...
 
     def restore(
@@ -66,14 +67,16 @@ def collect(
     out: Path,
     seed: int = 0,
     action_repeat: int = 1,
+    environments: int = 1,
+    workers: int = 1,
     config: Any = None,
     progress: bool = True,
 ) -> CollectResult:
     """Collect episodes until the folder holds as many as asked for.
 
-    The episodes are a function of the task, the explorer, the seed, the action repeat and the
-    settings: a collection that was killed and started again gives the same files as one that was
-    not, and asking for more episodes later goes on where it ended.
+    The episodes are a function of the task, the explorer, the seed, the action repeat, the number
+    of environments and the settings: a collection that was killed and started again gives the same
+    files as one that was not, and asking for more episodes later goes on where it ended.
 
     Args:
         task: full name of one of the ExoRL tasks.
@@ -83,6 +86,9 @@ def collect(
         out: root of the data; the episodes go to `<out>/<domain>/<expl_agent>/buffer`.
         seed: not negative.
         action_repeat: control steps for which each decision is held.
+        environments: episodes that run side by side; an explorer learns from a round of them when
+            all are over, so many of them learn later but act and step faster.
+        workers: processes that step the environments; the episodes do not depend on it.
         config: `RndConfig` for rnd, `LearnerConfig` for td3; None for the defaults.
         progress: show a bar with the speed and the last return on stderr.
 
@@ -91,71 +97,106 @@ def collect(
     """
     if episodes < 1:
         raise InputError(f"episodes must be at least 1, got {episodes}")
+    if environments < 1 or episodes % environments:
+        raise InputError(
+            f"environments must divide the {episodes} episodes, which run in rounds of so many; "
+            f"got {environments}"
+        )
     if expl_agent not in EXPLORERS:
         raise InputError(f"expl_agent: expected one of {', '.join(EXPLORERS)}, got {expl_agent!r}")
     if seed < 0:
         raise InputError(f"seed must not be negative, got {seed}")
-    environment = Environment(task, action_repeat=action_repeat)
-    explorer, settings = _explorer(expl_agent, config, environment, seed)
-    request = {"task": task, "expl_agent": expl_agent, "seed": seed}
-    request |= {"action_repeat": action_repeat, "settings": settings}
-    folder = Path(out) / environment.spec.domain / expl_agent
-    done = _resume(folder, request, explorer, environment)
+    vector = VectorEnvironment(
+        task, action_repeat=action_repeat, environments=environments, workers=workers
+    )
+    with vector:
+        explorer, settings = _explorer(expl_agent, config, vector, seed)
+        request = {"task": task, "expl_agent": expl_agent, "seed": seed}
+        request |= {"action_repeat": action_repeat, "environments": environments}
+        request |= {"settings": settings}
+        folder = Path(out) / vector.spec.domain / expl_agent
+        done = _resume(folder, request, explorer, vector.spec)
+        return _collect(vector, explorer, folder, request, done, episodes, progress)
+
+
+def _collect(
+    vector: VectorEnvironment,
+    explorer: Explorer,
+    folder: Path,
+    request: dict[str, Any],
+    done: int,
+    episodes: int,
+    progress: bool,
+) -> CollectResult:
+    """Run rounds from `done` episodes on, until there are `episodes`."""
     began, first = time.perf_counter(), done
     interrupted = False
     with _bar(progress) as bar:
-        job = bar.add_task(f"{task} {expl_agent}", total=episodes, completed=done, note="")
+        title = f"{request['task']} {request['expl_agent']}"
+        job = bar.add_task(title, total=episodes, completed=done, note="")
         try:
             while done < episodes:
-                episode = run_episode(environment, explorer, seed=seed, index=done)
-                # The episode before the state: killed in between, it is collected again, the same.
-                write_episode(folder / "buffer", index=done, episode=episode)
-                explorer.end_episode(_experience(episode))
-                done += 1
+                batch = run_round(vector, explorer, seed=request["seed"], first=done)
+                # Episodes before the state: killed in between, they are collected again, the same.
+                for index, episode in enumerate(batch, start=done):
+                    write_episode(folder / "buffer", index=index, episode=episode)
+                explorer.end_round([_experience(episode) for episode in batch])
+                done += len(batch)
                 save_state(folder / STATE_NAME, CollectionState(request, done, explorer.state()))
-                speed = _speed(environment, done - first, began)
-                note = f"{speed:.0f} steps/s, return {episode.reward.sum():.1f}"
+                speed = _speed(vector, done - first, began)
+                note = f"{speed:.0f} steps/s, return {batch[-1].reward.sum():.1f}"
                 bar.update(job, completed=done, note=note)
         except KeyboardInterrupt:
             interrupted = True
-    return CollectResult(folder, done, _speed(environment, done - first, began), interrupted)
+    return CollectResult(folder, done, _speed(vector, done - first, began), interrupted)
 
 
-def run_episode(environment: Environment, explorer: Explorer, *, seed: int, index: int) -> Episode:
-    """Run one episode with an explorer; rows as ExoRL has them, row 0 for the reset."""
-    spec, steps = environment.spec, environment.episode_steps
-    observation_TO = np.empty((steps + 1, spec.observation_width), np.float32)
-    action_TA = np.zeros((steps + 1, spec.action_width), np.float32)
-    reward_T = np.zeros(steps + 1, np.float32)
-    physics_TP = np.empty((steps + 1, spec.physics_width), np.float64)
-    explorer.start_episode(index)
-    observation_TO[0] = environment.reset(integer_seed(seed, index, Purpose.RESET))
-    physics_TP[0] = environment.physics_state()
+def run_round(
+    vector: VectorEnvironment, explorer: Explorer, *, seed: int, first: int
+) -> list[Episode]:
+    """Run one episode in each environment; rows as ExoRL has them, row 0 for the reset."""
+    spec, steps = vector.spec, vector.episode_steps
+    indices = range(first, first + vector.environments)
+    rows = (vector.environments, steps + 1)
+    observation_NTO = np.empty((*rows, spec.observation_width), np.float32)
+    action_NTA = np.zeros((*rows, spec.action_width), np.float32)
+    reward_NT = np.zeros(rows, np.float32)
+    physics_NTP = np.empty((*rows, spec.physics_width), np.float64)
+    explorer.start_round(first)
+    step = vector.reset([integer_seed(seed, index, Purpose.RESET) for index in indices])
+    observation_NTO[:, 0], physics_NTP[:, 0] = step.observations, step.physics
     for t in range(1, steps + 1):
-        action_TA[t] = explorer.act(observation_TO[t - 1])
-        step = environment.step(action_TA[t])
-        observation_TO[t], reward_T[t] = step.observation, step.reward
-        physics_TP[t] = environment.physics_state()
-    return Episode(
-        observation=observation_TO,
-        action=action_TA,
-        reward=reward_T,
-        discount=np.ones(steps + 1, np.float32),
-        physics=physics_TP,
-        action_repeat=environment.action_repeat,
-        name=f"episode_{index:06d}_{steps}.npz",
-    )
+        action_NTA[:, t] = explorer.act(step.observations)
+        step = vector.step(action_NTA[:, t])
+        observation_NTO[:, t], reward_NT[:, t] = step.observations, step.rewards
+        physics_NTP[:, t] = step.physics
+    return [
+        Episode(
+            observation=observation_NTO[place],
+            action=action_NTA[place],
+            reward=reward_NT[place],
+            discount=np.ones(steps + 1, np.float32),
+            physics=physics_NTP[place],
+            action_repeat=vector.action_repeat,
+            name=f"episode_{index:06d}_{steps}.npz",
+        )
+        for place, index in enumerate(indices)
+    ]
 
 
 def _explorer(
-    expl_agent: str, config: Any, environment: Environment, seed: int
+    expl_agent: str, config: Any, vector: VectorEnvironment, seed: int
 ) -> tuple[Explorer, dict[str, Any]]:
     """Make an explorer, and give its settings for the record."""
-    spec, steps = environment.spec, environment.episode_steps
+    sizes = {
+        "episode_steps": vector.episode_steps,
+        "action_width": vector.spec.action_width,
+        "environments": vector.environments,
+    }
     if expl_agent == "random":
         if config is not None:
             raise InputError(f"expl_agent random has no settings, got {config}")
-        return UniformExplorer(seed=seed, episode_steps=steps, action_width=spec.action_width), {}
+        return UniformExplorer(seed=seed, **sizes), {}
     # Imported here, so that random episodes need no jax.
     from agentic_bpt.exploration.actor_critic import LearnerConfig
     from agentic_bpt.exploration.learner import LearningExplorer
@@ -169,16 +210,13 @@ def _explorer(
     explorer = LearningExplorer(
         agent_type(config),
         seed=seed,
-        episode_steps=steps,
-        observation_width=spec.observation_width,
-        action_width=spec.action_width,
+        observation_width=vector.spec.observation_width,
+        **sizes,
     )
     return explorer, dataclasses.asdict(config)
 
 
-def _resume(
-    folder: Path, request: dict[str, Any], explorer: Explorer, environment: Environment
-) -> int:
+def _resume(folder: Path, request: dict[str, Any], explorer: Explorer, spec: TaskSpec) -> int:
     """Bring an explorer to where the folder's collection stopped, and count its episodes."""
     buffer, path = folder / "buffer", folder / STATE_NAME
     if not path.exists():
@@ -207,7 +245,7 @@ def _resume(
         )
 
     def read(index: int) -> Experience:
-        return _experience(read_episode(files[index], domain=environment.spec.domain))
+        return _experience(read_episode(files[index], domain=spec.domain))
 
     explorer.restore(state.learned, state.episodes, read)
     return state.episodes
@@ -229,9 +267,9 @@ def _experience(episode: Episode) -> Experience:
     return Experience(episode.observation, episode.action[1:], episode.reward[1:])
 
 
-def _speed(environment: Environment, episodes: int, began: float) -> float:
+def _speed(vector: VectorEnvironment, episodes: int, began: float) -> float:
     """Give control steps a second since `began`."""
-    steps = episodes * environment.episode_steps * environment.action_repeat
+    steps = episodes * vector.episode_steps * vector.action_repeat
     return steps / (time.perf_counter() - began)
 
 

@@ -1,7 +1,7 @@
 """An explorer that learns while it acts: replay, updates in compiled calls, acting in NumPy."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -49,8 +49,8 @@ def update_many(agent: Agent, state: Any, batches: Batch) -> Any:
 class LearningExplorer:
     """Acts by an agent's policy with noise, and learns from the episodes that are complete.
 
-    While an episode runs, a compiled call learns beside the physics: the policy that acts is
-    the one before the call under way. At the start of an episode it is always the newest, so
+    While a round of episodes runs, a compiled call learns beside the physics: the policy that
+    acts is the one before the call under way. At the start of a round it is always the newest, so
     that going on after a stop is the same as never having stopped.
     """
 
@@ -62,6 +62,7 @@ class LearningExplorer:
         episode_steps: int,
         observation_width: int,
         action_width: int,
+        environments: int,
     ) -> None:
         config = agent.config
         self._agent = agent
@@ -83,35 +84,42 @@ class LearningExplorer:
         )
         self._actor: Any = None
         self._decisions = 0  # ever taken
-        self._step = 0  # of the episode
-        self._uniform_TA = self._noise_TA = np.empty((0, action_width))
+        self._step = 0  # of the round's episodes
+        self._uniform_NTA = self._noise_NTA = np.empty((environments, 0, action_width))
 
-    def start_episode(self, index: int) -> None:
-        """Draw the noise of an episode and take the newest policy."""
-        draws = generator(self._seed, index, Purpose.ACTIONS)
+    def start_round(self, first: int) -> None:
+        """Draw the noise of the episodes of a round and take the newest policy."""
         shape = (self._episode_steps, self._action_width)
-        self._uniform_TA = draws.uniform(-1.0, 1.0, shape)
-        self._noise_TA = self._agent.config.noise * draws.standard_normal(shape)
+        self._uniform_NTA = np.empty((len(self._noise_NTA), *shape))
+        self._noise_NTA = np.empty_like(self._uniform_NTA)
+        for place in range(len(self._noise_NTA)):
+            draws = generator(self._seed, first + place, Purpose.ACTIONS)
+            self._uniform_NTA[place] = draws.uniform(-1.0, 1.0, shape)
+            self._noise_NTA[place] = self._agent.config.noise * draws.standard_normal(shape)
         self._step = 0
-        self._decisions = index * self._episode_steps
+        self._decisions = first * self._episode_steps
         self._take_policy()
 
-    def act(self, observation_O: np.ndarray) -> np.ndarray:
-        """Give the next action [A], float32 in [-1, 1]; learn when it is time to."""
+    def act(self, observations_NO: np.ndarray) -> np.ndarray:
+        """Give the next actions [N, A], float32 in [-1, 1]; learn when it is time to."""
         config = self._agent.config
-        if self._decisions % (config.updates_per_call * config.update_every_steps) == 0:
-            self._learn()
+        every = config.updates_per_call * config.update_every_steps  # decisions
+        after = self._decisions + len(observations_NO)
+        # A call is due at each multiple of `every`; of many environments one step passes several.
+        for due in range(-(-self._decisions // every) * every, after, every):
+            self._learn(due)
         if self._decisions < config.uniform_steps:
-            action_A = self._uniform_TA[self._step]
+            actions_NA = self._uniform_NTA[:, self._step]
         else:
-            action_A = act_numpy(self._actor, observation_O) + self._noise_TA[self._step]
-        self._decisions += 1
+            actions_NA = act_numpy(self._actor, observations_NO) + self._noise_NTA[:, self._step]
+        self._decisions = after
         self._step += 1
-        return np.clip(action_A, -1.0, 1.0).astype(np.float32)
+        return np.clip(actions_NA, -1.0, 1.0).astype(np.float32)
 
-    def end_episode(self, experience: Experience) -> None:
-        """Take a complete episode into the replay."""
-        self._replay.add(experience)
+    def end_round(self, experiences: Sequence[Experience]) -> None:
+        """Take complete episodes into the replay."""
+        for experience in experiences:
+            self._replay.add(experience)
 
     def state(self) -> dict[str, np.ndarray]:
         """Give the learned state as named arrays; the replay is in the episode files."""
@@ -146,13 +154,13 @@ class LearningExplorer:
         """Copy the newest policy to NumPy; waits for the call under way."""
         self._actor = jax.device_get(self._agent.actor(self._state))
 
-    def _learn(self) -> None:
+    def _learn(self, decisions: int) -> None:
         """Take the policy of the last call, and start the next call without waiting for it."""
         config = self._agent.config
-        if len(self._replay) == 0 or self._decisions < config.uniform_steps:
+        if len(self._replay) == 0 or decisions < config.uniform_steps:
             return
         self._take_policy()
-        draws = generator(self._seed, self._decisions, Purpose.UPDATES)
+        draws = generator(self._seed, decisions, Purpose.UPDATES)
         shape = (config.updates_per_call, config.batch_size)
         windows = self._replay.sample(draws, shape)
         noise = config.noise * draws.standard_normal((2, *shape, self._action_width), np.float32)

@@ -126,15 +126,16 @@ def apply_mlp(layers: tuple[Linear, ...], x: jax.Array) -> jax.Array:
 
 
 def act_numpy(actor: Actor, observation: np.ndarray) -> np.ndarray:
-    """Give the mean action for one observation, on parameters held as NumPy arrays.
+    """Give the mean actions for a few observations [..., O], on parameters held as NumPy arrays.
 
-    One matrix-vector product a layer costs some 20 microseconds; a call into a compiled function
-    costs several times that. `apply_actor` is the oracle.
+    One small product a layer costs some 20 microseconds; a call into a compiled function costs
+    several times that. `apply_actor` is the oracle.
     """
     linear, scale, shift = actor.trunk
     hidden = observation @ linear.weight + linear.bias
-    centred = hidden - hidden.mean()
-    normalised = centred / np.sqrt(np.square(centred).mean() + LAYER_NORM_EPSILON)
+    centred = hidden - hidden.mean(-1, keepdims=True)
+    variance = np.square(centred).mean(-1, keepdims=True)
+    normalised = centred / np.sqrt(variance + LAYER_NORM_EPSILON)
     hidden = np.tanh(normalised * scale + shift)
     hidden = np.maximum(hidden @ actor.hidden.weight + actor.hidden.bias, 0.0)
     return np.tanh(hidden @ actor.output.weight + actor.output.bias)

@@ -10,7 +10,7 @@ import numpy as np
 
 from agentic_bpt.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 _HEADER = "header"
 _LEARNED = "learned/"
 
@@ -19,7 +19,7 @@ class CollectionState(NamedTuple):
     """Where a collection stands after its last complete episode."""
 
     request: dict[str, Any]
-    """What determines the episodes: task, explorer, seed, action repeat, settings."""
+    """What determines the episodes: task, explorer, seed, action repeat, environments, settings."""
     episodes: int
     """Complete episodes."""
     learned: dict[str, np.ndarray]

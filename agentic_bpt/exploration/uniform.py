@@ -1,6 +1,6 @@
 """The collector that acts at random: uniform actions, nothing learned."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,27 +9,32 @@ from agentic_bpt.exploration.seeding import Purpose, generator
 
 
 class UniformExplorer:
-    """Draws every action uniformly from [-1, 1]."""
+    """Draws every action uniformly from [-1, 1]; an episode's are the same in any round."""
 
-    def __init__(self, *, seed: int, episode_steps: int, action_width: int) -> None:
+    def __init__(
+        self, *, seed: int, episode_steps: int, action_width: int, environments: int
+    ) -> None:
         self._seed = seed
+        self._environments = environments
         self._shape = (episode_steps, action_width)
-        self._actions_TA = np.empty((0, action_width), np.float32)
+        self._actions_NTA = np.empty((environments, 0, action_width), np.float32)
         self._step = 0
 
-    def start_episode(self, index: int) -> None:
-        """Draw the actions of an episode."""
-        draws = generator(self._seed, index, Purpose.ACTIONS)
-        self._actions_TA = draws.uniform(-1.0, 1.0, self._shape).astype(np.float32)
+    def start_round(self, first: int) -> None:
+        """Draw the actions of the episodes of a round."""
+        self._actions_NTA = np.empty((self._environments, *self._shape), np.float32)
+        for place, actions_TA in enumerate(self._actions_NTA):
+            draws = generator(self._seed, first + place, Purpose.ACTIONS)
+            actions_TA[:] = draws.uniform(-1.0, 1.0, self._shape)
         self._step = 0
 
-    def act(self, observation_O: np.ndarray) -> np.ndarray:
-        """Give the next action [A]."""
+    def act(self, observations_NO: np.ndarray) -> np.ndarray:
+        """Give the next actions [N, A]."""
         self._step += 1
-        return self._actions_TA[self._step - 1]
+        return self._actions_NTA[:, self._step - 1]
 
-    def end_episode(self, experience: Experience) -> None:
-        """Learn nothing from an episode."""
+    def end_round(self, experiences: Sequence[Experience]) -> None:
+        """Learn nothing from the episodes."""
 
     def state(self) -> dict[str, np.ndarray]:
         """Give what to save: nothing, as the actions follow from the seed."""

@@ -19,8 +19,6 @@ from agentic_bpt.exploration import collect as module
 from agentic_bpt.exploration.actor_critic import LearnerConfig
 from agentic_bpt.exploration.collect import STATE_NAME, CollectResult, collect
 
-AGENTS = pytest.mark.parametrize("expl_agent", ["random", "rnd", "td3"])
-
 
 @pytest.fixture
 def run(small_rnd, small_td3) -> Callable[..., CollectResult]:
@@ -52,23 +50,36 @@ def raise_at(monkeypatch, name: str, call: int, error: BaseException) -> None:
     monkeypatch.setattr(module, name, failing)
 
 
-@AGENTS
+@pytest.mark.parametrize(("expl_agent", "environments"), [("random", 2), ("rnd", 1), ("td3", 2)])
 def test_stopped_at_any_point_it_gives_the_files_of_one_never_stopped(
-    expl_agent, run, tmp_path, monkeypatch
+    expl_agent, environments, run, tmp_path, monkeypatch
 ):
-    whole = run(tmp_path / "whole", 5, expl_agent)
-    assert len(contents(whole)) == 5
-    part = run(tmp_path / "part", 2, expl_agent)
-    assert part.episodes == 2
-    # Killed when episode 3 is on disk and the state that knows of it is not.
+    total, many = 5 * environments, {"environments": environments}
+    whole = run(tmp_path / "whole", total, expl_agent, **many)
+    assert len(contents(whole)) == total
+    part = run(tmp_path / "part", 2 * environments, expl_agent, **many)
+    assert part.episodes == 2 * environments
+    # Killed when round 3 is on disk and the state that knows of it is not.
     raise_at(monkeypatch, "save_state", 2, RuntimeError("killed"))
     with pytest.raises(RuntimeError, match="killed"):
-        run(tmp_path / "part", 5, expl_agent)
+        run(tmp_path / "part", total, expl_agent, **many)
     monkeypatch.undo()
-    assert len(contents(part)) == 4
-    rest = run(tmp_path / "part", 5, expl_agent)
-    assert (rest.episodes, rest.interrupted) == (5, False)
+    assert len(contents(part)) == 4 * environments
+    rest = run(tmp_path / "part", total, expl_agent, **many)
+    assert (rest.episodes, rest.interrupted) == (total, False)
     assert contents(rest) == contents(whole)
+
+
+def test_workers_change_nothing(run, tmp_path):
+    alone = run(tmp_path / "alone", 6, "td3", environments=3)
+    shared = run(tmp_path / "shared", 6, "td3", environments=3, workers=2)
+    assert contents(shared) == contents(alone)
+
+
+def test_random_episodes_do_not_depend_on_the_number_of_environments(run, tmp_path):
+    one = run(tmp_path / "one", 4)
+    two = run(tmp_path / "two", 4, environments=2)
+    assert contents(one) == contents(two)
 
 
 def test_explorers_and_seeds_give_other_episodes(run, tmp_path):
@@ -168,6 +179,9 @@ def test_nothing_is_left_to_do(run, tmp_path):
     ("changes", "message"),
     [
         ({"expl_agent": "icm"}, "expected one of random, rnd, td3, got 'icm'"),
+        ({"environments": 0}, "environments must divide the 1 episodes.*got 0"),
+        ({"environments": 2}, "environments must divide the 1 episodes.*got 2"),
+        ({"workers": 2}, r"workers must lie in 1\.\.1, the number of environments, got 2"),
         ({"episodes": 0}, "episodes must be at least 1, got 0"),
         ({"seed": -1}, "seed must not be negative, got -1"),
         ({"config": LearnerConfig()}, "expl_agent random has no settings"),

@@ -51,11 +51,11 @@ def test_a_file_that_is_no_state_is_refused(tmp_path, content):
 
 def test_pickled_arrays_and_other_formats_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "state.npz"
-    np.savez(path, header=np.array([{"format": 1}], dtype=object))
+    np.savez(path, header=np.array([{"format": 2}], dtype=object))
     with pytest.raises(InputError, match="cannot be read"):
         load_state(path)
     monkeypatch.setattr(state_file, "FORMAT", 99)
     save_state(path, STATE)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="expected format 1, got 99"):
+    with pytest.raises(InputError, match="expected format 2, got 99"):
         load_state(path)
