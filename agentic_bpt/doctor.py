@@ -60,8 +60,10 @@ def examine_data(path: Path) -> bool:
             name, f"{len(returns):,}", *(f"{x:,.1f}" for x in numbers), histogram(returns)
         )
     console.print(table)
-    if report.episodes > RELABELLED_EPISODES and len(report.returns) > (STORED in report.returns):
+    if report.episodes > RELABELLED_EPISODES and len(report.returns) > 1:
         console.print(f"tasks: {RELABELLED_EPISODES} episodes spread over the collection")
+    if list(report.returns) == [STORED]:
+        console.print("no physics, or repeated actions: rewards of other tasks cannot be computed")
     good = report.episodes - len(report.bad)
     console.print(
         f"{report.path}: {report.domain}, {good:,} of {report.episodes:,} episodes good, "
