@@ -14,6 +14,7 @@ import time
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +60,12 @@ def numbers(smoke: bool) -> list[dict]:
     """Compare gradients of every scheme in bfloat16 with full attention in float64."""
     rows = []
     for heads, width in ((4, 128),) if smoke else ((1, 128), (4, 128), (2, 64)):
-        shape = {"layers": 2, "width": width, "heads": heads, "kv_heads": max(1, heads // 2)}
+        shape: dict[str, Any] = {
+            "layers": 2,
+            "width": width,
+            "heads": heads,
+            "kv_heads": max(1, heads // 2),
+        }
         length = 100 if smoke else 1000
         params = init_stack(jax.random.key(0), CoreConfig(**shape))
         x_BLD = jax.random.normal(jax.random.key(1), (2, length, width))
