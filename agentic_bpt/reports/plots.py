@@ -301,7 +301,8 @@ def ratios_png(rows: Sequence[Mapping[str, Any]], *, ours: str) -> bytes:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.set_title(f"{panel[0]} thread(s), {panel[1]} head(s)")
         _tidy(axes)
-    figure.supxlabel("positions", fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel("positions")
     figure.supylabel(f"time over that of {ours}", fontsize=9)
     figure.legend(
         *grid.flat[0].get_legend_handles_labels(),
