@@ -1,8 +1,13 @@
 """What many tests share: where the reference episodes lie, if they are there."""
 
+import signal
 from pathlib import Path
 
 import pytest
+
+# A shell starts background jobs with SIGINT ignored, which children inherit; tests that interrupt
+# need Python's own answer to it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
