@@ -6,12 +6,15 @@ at once.
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from agentic_bpt import cli_data
 from agentic_bpt.errors import InputError
+
+if TYPE_CHECKING:
+    from agentic_bpt.experiment import Experiment
 
 app = tyro.extras.SubcommandApp()
 
@@ -123,18 +126,12 @@ def train(
         checkpoint_every_steps: Updates between checkpoints.
         seed: Of initial parameters, batches and dropout.
     """
+    options = locals()
     import dataclasses
 
-    from agentic_bpt.experiment import override
-    from agentic_bpt.methods import preset_of
     from agentic_bpt.run import train_run
 
-    given = {
-        name: value for name, value in locals().items() if name in OVERRIDES and value is not None
-    }
-    experiment = preset_of(method, preset)
-    for name, value in given.items():
-        experiment = override(experiment, name, OVERRIDES[name], value)
+    experiment = _configured(options)
     train_run(dataclasses.replace(experiment, store=str(store), seed=seed), workdir)
     print(f"{workdir}: trained; next: agentic-bpt evaluate {workdir}")
 
@@ -164,6 +161,18 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], ...]] = {
     "learning_rate": (("optimizer",),),
 }
 """Where the value of an option of `train` stands in an experiment: the first config that has it."""
+
+
+def _configured(options: dict[str, Any]) -> "Experiment":
+    """Take the preset of a method, changed by the options of a command that were given."""
+    from agentic_bpt.experiment import override
+    from agentic_bpt.methods import preset_of
+
+    experiment = preset_of(options["method"], options["preset"])
+    for name, value in options.items():
+        if name in OVERRIDES and value is not None:
+            experiment = override(experiment, name, OVERRIDES[name], value)
+    return experiment
 
 
 @app.command
@@ -281,19 +290,13 @@ def memory(
         dtype: Operands of matrix products.
         recompute_attention: Recompute the attention output in the backward pass (blockwise only).
     """
-    given = {
-        name: value for name, value in locals().items() if name in OVERRIDES and value is not None
-    }
+    options = locals()
     if sum((device is not None, devices is not None, local)) != 1:
         raise InputError("give one of --device, --devices and --local")
     from agentic_bpt.blockwise.core import SCHEMES
-    from agentic_bpt.experiment import override
-    from agentic_bpt.methods import preset_of
     from agentic_bpt.planner import report
 
-    experiment = preset_of(method, preset)
-    for name, value in given.items():
-        experiment = override(experiment, name, OVERRIDES[name], value)
+    experiment = _configured(options)
     episode = report.episode_of(task, action_repeat)
     if local:
         report.report_local(experiment, episode)

@@ -10,7 +10,6 @@ of the chip's measured bfloat16 peak. It has not been run on a GPU yet: the smok
 
 import argparse
 import sys
-import time
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -21,14 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from agentic_bpt.bench.core import useful_operations
+from agentic_bpt.bench.train import seconds_of as times_of
 from agentic_bpt.blockwise.cache import extend_stack, init_cache, pretend_filled
 from agentic_bpt.blockwise.core import SCHEMES, CoreConfig, apply_stack, init_stack
-from agentic_bpt.blockwise.kernels import choose_engine
 from agentic_bpt.blockwise.memory import bytes_of
 from agentic_bpt.experiment import replace_in
 from agentic_bpt.methods import preset_of
 from agentic_bpt.planner.prediction import device_at_hand
-from agentic_bpt.planner.step import EpisodeShape, training_step
+from agentic_bpt.planner.step import EpisodeShape, example_batch, training_step
 from agentic_bpt.reports.results import write_json
 
 CORE = ("agent", "model", "core")
@@ -37,13 +36,7 @@ ROUNDS = 3
 
 def seconds_of(run) -> float:
     """Time the fastest of some rounds, after one that does not count."""
-    jax.block_until_ready(run())
-    best = float("inf")
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        jax.block_until_ready(run())
-        best = min(best, time.perf_counter() - start)
-    return best
+    return times_of({"run": run}, rounds=ROUNDS)["run"]
 
 
 def gradient_of(config: CoreConfig):
@@ -83,21 +76,9 @@ def numbers(smoke: bool) -> list[dict]:
             found = jax.tree.map(np.asarray, gradient_of(config)(params, x_BLD, valid_BL))
             error = lambda a, b: float(np.abs(a - b).max() / np.abs(b).max())  # noqa: E731
             errors = jax.tree.leaves(jax.tree.map(error, found, expected))
-            rows.append(
-                shape | {"scheme": scheme, "engine": engine_of(config), "error": max(errors)}
-            )
+            engine = config.engine_with(dropout=0.0)
+            rows.append(shape | {"scheme": scheme, "engine": engine, "error": max(errors)})
     return rows
-
-
-def engine_of(config: CoreConfig) -> str:
-    """Name what computes attention here."""
-    return choose_engine(
-        config.engine,
-        scheme=config.scheme,
-        dtype=config.dtype,
-        head_width=config.head_width,
-        dropout=0.0,
-    )
 
 
 def bytes_and_steps(smoke: bool) -> list[dict]:
@@ -124,9 +105,7 @@ def bytes_and_steps(smoke: bool) -> list[dict]:
                 row["why"] = "oom"
                 continue
             state = jax.jit(step.init)()
-            batch = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), step.batch)
-            batch = batch._replace(timesteps_BL=0 * batch.timesteps_BL)
-            row["seconds"] = seconds_of(partial(compiled, state, batch))
+            row["seconds"] = seconds_of(partial(compiled, state, example_batch(step)))
             stats = jax.devices()[0].memory_stats() or {}
             row["peak_bytes"] = stats.get("peak_bytes_in_use")
             operations = useful_operations(trajectories * episode.steps * 4)

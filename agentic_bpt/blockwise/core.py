@@ -120,6 +120,17 @@ class CoreConfig:
         """Number J of key-value heads."""
         return self.kv_heads or self.heads
 
+    def engine_with(self, *, dropout: float, platform: str | None = None) -> str:
+        """Give the engine that computes attention under this dropout; see `choose_engine`."""
+        return choose_engine(
+            self.engine,
+            scheme=self.scheme,
+            dtype=self.dtype,
+            head_width=self.head_width,
+            dropout=dropout,
+            platform=platform,
+        )
+
     def blocks(self, positions: int, sequences: int) -> tuple[int, int]:
         """Choose (query_block, key_block) for a batch of sequences of this many positions."""
         # Of blocks of 64 to 512 this was within 17 % of the fastest for 8 shapes of 1 to 64
@@ -195,13 +206,7 @@ def apply_stack(
         if array is not None and array.shape != (B, L):
             raise ValueError(f"{name} must have shape {(B, L)}, got {array.shape}")
     rate = config.dropout if dropout_seed is not None else 0.0
-    engine = choose_engine(
-        config.engine,
-        scheme=config.scheme,
-        dtype=config.dtype,
-        head_width=config.head_width,
-        dropout=rate,
-    )
+    engine = config.engine_with(dropout=rate)
     portable = partial(
         _portable_stack,
         params,

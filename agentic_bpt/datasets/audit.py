@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentic_bpt.datasets.exorl import Episode, EpisodeFile, episode_files, read_episode
-from agentic_bpt.datasets.listing import select_episodes
+from agentic_bpt.datasets.listing import spread_episodes
 from agentic_bpt.datasets.relabel import relabel
 from agentic_bpt.environments.tasks import Environment, task_spec
 from agentic_bpt.errors import InputError
@@ -51,7 +51,7 @@ def audit(
     spec = task_spec(task)
     files = episode_files(Path(source))
     if episodes is not None:
-        files = select_episodes(files, episodes=min(episodes, len(files)), rule="stratified")
+        files = spread_episodes(files, at_most=episodes)
     replays: list[Replay] = []
     for number, file in enumerate(files, start=1):
         episode = read_episode(file, domain=spec.domain)

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from agentic_bpt.environments.tasks import TASKS
+from agentic_bpt.environments.tasks import DOMAINS
 from agentic_bpt.errors import InputError
 
 PUBLISHED_ADDRESS = "https://dl.fbaipublicfiles.com/exorl"  # ExoRL's README
-DOMAINS = tuple(dict.fromkeys(spec.domain for spec in TASKS.values()))
 EXPL_AGENTS = (
     "aps", "diayn", "disagreement", "icm", "icm_apt", "proto", "random", "rnd", "smm",
 )  # fmt: skip

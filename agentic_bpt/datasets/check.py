@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from agentic_bpt.datasets.exorl import Episode, EpisodeFile, episode_files, read_episode
-from agentic_bpt.datasets.listing import select_episodes
+from agentic_bpt.datasets.listing import spread_episodes
 from agentic_bpt.datasets.relabel import relabel
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.datasets.trajectory import require_action_range, require_finite
-from agentic_bpt.environments.tasks import TASKS, tasks_of_domain
+from agentic_bpt.environments.tasks import DOMAINS, tasks_of_domain
 from agentic_bpt.errors import InputError
 
 RELABELLED_EPISODES = 300
@@ -58,7 +58,7 @@ def check_data(path: Path, *, progress: Callable[[int, int], None] | None = None
         return _check_store(path, progress)
     files = episode_files(path)
     domain = _domain_of(files)
-    sampled = {id(file) for file in _spread(files, RELABELLED_EPISODES)}
+    sampled = {id(file) for file in spread_episodes(files, at_most=RELABELLED_EPISODES)}
     bad, seen, duplicates, steps = [], {}, [], 0
     returns: dict[str, list[float]] = {}
     for number, file in enumerate(files, start=1):
@@ -69,7 +69,8 @@ def check_data(path: Path, *, progress: Callable[[int, int], None] | None = None
             bad.append(str(error))
         else:
             steps += file.length
-            twin = seen.setdefault(_content(episode), file.name)
+            content = _content(episode.observation, episode.action, episode.reward)
+            twin = seen.setdefault(content, file.name)
             if twin != file.name:
                 duplicates.append(f"{file.name} equals {twin}")
             for name, value in _returns(episode, domain, relabelled=id(file) in sampled):
@@ -93,26 +94,22 @@ def histogram(values: np.ndarray) -> str:
     return "".join(_BARS[height] for height in heights)
 
 
-def _spread(files: Sequence[EpisodeFile], count: int) -> Sequence[EpisodeFile]:
-    """Pick at most so many files, spread over the collection."""
-    return select_episodes(files, episodes=min(count, len(files)), rule="stratified")
-
-
 def _domain_of(files: Sequence[EpisodeFile]) -> str:
     """Find the domain whose widths most of a few episodes have."""
-    votes = Counter(domain for file in _spread(files, DOMAIN_VOTES) for domain in _fits(file))
+    votes = Counter(
+        domain for file in spread_episodes(files, at_most=DOMAIN_VOTES) for domain in _fits(file)
+    )
     if votes:
         return votes.most_common(1)[0][0]
     # If none can be read in any, the errors of the domain that the path names say most.
-    domains = [spec.domain for spec in TASKS.values()]
     words = files[0].source.absolute().parts
-    named = next((domain for domain in domains if domain in words), domains[0])
+    named = next((domain for domain in DOMAINS if domain in words), DOMAINS[0])
     return next((domain for file in files for domain in _fits(file)), named)
 
 
 def _fits(file: EpisodeFile) -> Iterable[str]:
     """Name the domains in which a file can be read."""
-    for domain in dict.fromkeys(spec.domain for spec in TASKS.values()):
+    for domain in DOMAINS:
         with contextlib.suppress(InputError):
             read_episode(file, domain=domain)
             yield domain
@@ -127,11 +124,9 @@ def _require_reset_row(episode: Episode, file: EpisodeFile) -> None:
             )
 
 
-def _content(episode: Episode) -> bytes:
-    total = hashlib.sha256()
-    for values in (episode.observation, episode.action, episode.reward):
-        total.update(np.ascontiguousarray(values).tobytes())
-    return total.digest()
+def _content(*arrays: np.ndarray) -> bytes:
+    """Hash what makes two episodes the same."""
+    return hashlib.sha256(b"".join(values.tobytes() for values in arrays)).digest()
 
 
 def _returns(episode: Episode, domain: str, *, relabelled: bool) -> Iterable[tuple[str, float]]:
@@ -157,8 +152,7 @@ def _check_store(path: Path, progress: Callable[[int, int], None] | None) -> Dat
                 require_action_range(trajectory.actions, where=f"{where}: actions")
             except InputError as error:
                 bad.append(str(error))
-            arrays = (trajectory.observations, trajectory.actions, trajectory.rewards)
-            content = hashlib.sha256(b"".join(values.tobytes() for values in arrays)).digest()
+            content = _content(trajectory.observations, trajectory.actions, trajectory.rewards)
             twin = seen.setdefault(content, name)
             if twin != name:
                 duplicates.append(f"{name} equals {twin}")

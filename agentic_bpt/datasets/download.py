@@ -1,7 +1,6 @@
 """Fetching a published archive: found, gone on with, or fetched; whole or not at all."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from agentic_bpt.datasets.catalog import PUBLISHED_ADDRESS, Archive, published_archive
 from agentic_bpt.datasets.listing import episode_files
+from agentic_bpt.datasets.target import take_lock
 from agentic_bpt.datasets.transfer import Transfer, unfinished_files, writing
 from agentic_bpt.errors import InputError
 
@@ -135,16 +135,7 @@ def _only_download(path: Path) -> Iterator[FileIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = open(part, "a+b", buffering=0)  # noqa: SIM115, closed below
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The download before may have renamed the file between open and flock.
-            if not os.path.samestat(os.fstat(handle.fileno()), os.stat(part)):
-                raise BlockingIOError
-        except (BlockingIOError, FileNotFoundError) as error:
-            raise InputError(
-                f"{path}: another download of this file is running; wait until it is done, then "
-                "run this again to use it"
-            ) from error
+        take_lock(handle, part, held=f"{path}: another download of this file is running")
         try:
             yield handle
         finally:

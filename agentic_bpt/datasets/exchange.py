@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentic_bpt.datasets.exorl import Episode, write_episode
-from agentic_bpt.environments.tasks import TASKS, TaskSpec, task_spec, tasks_of_domain
+from agentic_bpt.environments.tasks import TASKS, TaskSpec
 from agentic_bpt.errors import InputError
 
 REWARD_TOLERANCE = 1e-6  # of a step, beyond [0, 1] by float32 rounding
@@ -63,15 +63,6 @@ def import_episodes(
             "imported, or the reward is your own, which needs --relabel stored at ingest"
         )
     return ExchangeResult(target, count, notes)
-
-
-def domain_spec(domain: str) -> TaskSpec:
-    """Look up what all tasks of a domain share.
-
-    Raises:
-        InputError: no task belongs to such a domain.
-    """
-    return task_spec(tasks_of_domain(domain)[0])
 
 
 def require_widths(

@@ -12,14 +12,13 @@ from agentic_bpt.datasets.exchange import (
     ExchangeResult,
     below_reset,
     discount_of,
-    domain_spec,
     import_episodes,
     require_widths,
 )
 from agentic_bpt.datasets.exorl import Episode
 from agentic_bpt.datasets.listing import MAX_STEPS
 from agentic_bpt.datasets.trajectory import ACTION_TOLERANCE
-from agentic_bpt.environments.tasks import TaskSpec
+from agentic_bpt.environments.tasks import TaskSpec, domain_spec
 from agentic_bpt.errors import InputError
 
 _REQUIRED = ("observations", "actions", "rewards", "terminals", "timeouts")

@@ -12,7 +12,6 @@ from agentic_bpt.datasets.exchange import (
     ExchangeResult,
     below_reset,
     discount_of,
-    domain_spec,
     import_episodes,
     landing,
     require_widths,
@@ -21,7 +20,7 @@ from agentic_bpt.datasets.exorl import MAZE_TARGETS, Episode, read_episode
 from agentic_bpt.datasets.listing import MAX_STEPS, EpisodeFile, episode_files
 from agentic_bpt.datasets.relabel import relabel
 from agentic_bpt.datasets.trajectory import require_action_range, require_finite
-from agentic_bpt.environments.tasks import TaskSpec, task_spec
+from agentic_bpt.environments.tasks import TaskSpec, domain_spec, task_spec
 from agentic_bpt.errors import InputError
 
 # Infos of T + 1 rows that keep what Minari's own arrays cannot hold: discount, physics, and, where

@@ -11,7 +11,7 @@ import numpy as np
 from agentic_bpt.datasets.archive import read_arrays, read_member
 from agentic_bpt.datasets.listing import EpisodeFile, episode_files, opened, source_hash
 from agentic_bpt.datasets.trajectory import Trajectory, require_action_range, require_finite
-from agentic_bpt.environments.tasks import TASKS, TaskSpec, task_spec, tasks_of_domain
+from agentic_bpt.environments.tasks import TASKS, TaskSpec, domain_spec
 from agentic_bpt.errors import InputError
 
 __all__ = [
@@ -59,7 +59,7 @@ def read_episode(file: EpisodeFile, *, domain: str) -> Episode:
     Raises:
         InputError: naming the file, the key, the row and what to do.
     """
-    spec = task_spec(tasks_of_domain(domain)[0])
+    spec = domain_spec(domain)
     arrays = _read_arrays(file)
     missing = [key for key in _REQUIRED if key not in arrays]
     if missing:

@@ -102,6 +102,11 @@ def select_episodes(
     return [files[(2 * span + 1) * len(files) // (2 * episodes)] for span in range(episodes)]
 
 
+def spread_episodes(files: Sequence[EpisodeFile], *, at_most: int) -> list[EpisodeFile]:
+    """Choose at most so many episodes, spread over the collection."""
+    return select_episodes(files, episodes=min(at_most, len(files)), rule="stratified")
+
+
 def source_hash(files: Sequence[EpisodeFile]) -> str:
     """Hash the names, sizes and checksums of episodes without unpacking any.
 

@@ -1,4 +1,4 @@
-"""The place where a store is made: one writer at a time, and room enough."""
+"""The place where a file is made: one writer at a time, and room enough."""
 
 import contextlib
 import errno
@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from agentic_bpt.errors import InputError
 
@@ -29,21 +30,27 @@ def only_writer(path: Path) -> Iterator[None]:
             f"{path.parent}: cannot be written; choose another --out; got {error.strerror}"
         ) from error
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The writer before may have removed the file between open and flock, and a third may
-            # have made a new one: then this lock keeps nobody out.
-            if not os.path.samestat(os.fstat(handle.fileno()), os.stat(lock)):
-                raise BlockingIOError
-        except (BlockingIOError, FileNotFoundError) as error:
-            raise InputError(
-                f"{path}: another ingest is making this store; wait until it is done, then run "
-                "this again to use it"
-            ) from error
+        take_lock(handle, lock, held=f"{path}: another ingest is making this store")
         try:
             yield
         finally:
             lock.unlink()
+
+
+def take_lock(handle: IO[bytes], path: Path, *, held: str) -> None:
+    """Lock the open file at `path` until it is closed; a killed process gives the lock back.
+
+    Raises:
+        InputError: another process has it, which `held` says.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The process before may have removed or renamed the file between open and flock, and a
+        # third may have made a new one: then this lock keeps nobody out.
+        if not os.path.samestat(os.fstat(handle.fileno()), os.stat(path)):
+            raise BlockingIOError
+    except (BlockingIOError, FileNotFoundError) as error:
+        raise InputError(f"{held}; wait until it is done, then run this again to use it") from error
 
 
 def require_space(unfinished: Path, *, needed_bytes: int) -> None:

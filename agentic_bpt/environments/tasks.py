@@ -48,6 +48,7 @@ def _specs() -> dict[str, TaskSpec]:
 
 
 TASKS: dict[str, TaskSpec] = _specs()
+DOMAINS = tuple(dict.fromkeys(spec.domain for spec in TASKS.values()))
 
 
 class Step(NamedTuple):
@@ -80,9 +81,17 @@ def tasks_of_domain(domain: str) -> tuple[str, ...]:
     """
     names = tuple(name for name, spec in TASKS.items() if spec.domain == domain)
     if not names:
-        known = ", ".join(dict.fromkeys(spec.domain for spec in TASKS.values()))
-        raise InputError(f"unknown domain: choose one of {known}; got {domain!r}")
+        raise InputError(f"unknown domain: choose one of {', '.join(DOMAINS)}; got {domain!r}")
     return names
+
+
+def domain_spec(domain: str) -> TaskSpec:
+    """Look up what all tasks of a domain share.
+
+    Raises:
+        InputError: no task belongs to such a domain.
+    """
+    return task_spec(tasks_of_domain(domain)[0])
 
 
 class Environment:

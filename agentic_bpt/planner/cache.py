@@ -14,6 +14,7 @@ from agentic_bpt.blockwise.devices import Device
 from agentic_bpt.blockwise.memory import Bytes
 from agentic_bpt.experiment import Experiment
 from agentic_bpt.planner.step import EpisodeShape
+from agentic_bpt.reports.results import write_json
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "jax-cuda12-plugin", "libtpu")
 """Packages that decide what is compiled, where they are installed."""
@@ -45,14 +46,8 @@ def write_bytes(
 ) -> None:
     """Keep a result; a disk that takes none is no reason to stop."""
     path = _path(experiment, episode, device)
-    beside = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps({"bytes": found._asdict(), "device": device.name}) + "\n")
-        beside.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+    with contextlib.suppress(OSError):
+        write_json(path, {"bytes": found._asdict(), "device": device.name})
 
 
 def _path(experiment: Experiment, episode: EpisodeShape, device: Device) -> Path:

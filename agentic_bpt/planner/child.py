@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from agentic_bpt.blockwise.devices import Device
 from agentic_bpt.blockwise.memory import bytes_of, bytes_on
 from agentic_bpt.experiment import read_experiment
-from agentic_bpt.planner.step import EpisodeShape, Step, training_step, with_engine
+from agentic_bpt.planner.step import EpisodeShape, Step, example_batch, training_step, with_engine
 
 REQUEST = "request.json"
 
@@ -37,9 +36,7 @@ def main(folder: Path) -> None:
 def measure(step: Step) -> dict[str, Any]:
     """Compile the step for the device at hand, run it once, and see how memory grows."""
     state = jax.jit(step.init)()
-    batch = jax.tree.map(lambda x: jax.device_put(np.ones(x.shape, x.dtype)), step.batch)
-    # A timestep embedding is looked up by these: any row will do, but there must be one.
-    batch = batch._replace(timesteps_BL=0 * batch.timesteps_BL)
+    batch = example_batch(step)
     compiled = jax.jit(step.function, donate_argnums=0).lower(state, batch).compile()
     jax.block_until_ready((state, batch))
     before = _in_use()

@@ -212,6 +212,7 @@ def draw(
 ) -> None:
     """Draw bytes against trajectories for the first device, with the memory of all as lines."""
     from agentic_bpt.reports.plots import memory_png
+    from agentic_bpt.reports.results import write_bytes as write_whole
 
     curves: dict[str, dict[int, int]] = {}
     sources = set()
@@ -226,6 +227,4 @@ def draw(
     limits = {device.name: device.usable_bytes for device in devices}
     words = ", ".join(sorted(sources - {"unknown"}))
     title = f"one training step, {devices[0].name}, batch {experiment.batch} ({words})"
-    beside = out.with_name(out.name + ".part")
-    beside.write_bytes(memory_png(curves, limits, title=title))
-    beside.replace(out)
+    write_whole(out, memory_png(curves, limits, title=title))

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from agentic_bpt.blockwise.core import LARGEST_BLOCK
-from agentic_bpt.blockwise.kernels import choose_engine
 from agentic_bpt.datasets.sampler import ChainBatch
 from agentic_bpt.errors import InputError
 from agentic_bpt.experiment import Experiment, TransformerAgent, replace_in
@@ -70,13 +69,8 @@ def with_engine(experiment: Experiment, platform: str) -> Experiment:
     """
     core = transformer_of(experiment).model.core
     try:
-        engine = choose_engine(
-            core.engine,
-            scheme=core.scheme,
-            dtype=core.dtype,
-            head_width=core.head_width,
-            dropout=core.dropout,
-            platform="gpu" if platform == "cuda" else platform,
+        engine = core.engine_with(
+            dropout=core.dropout, platform="gpu" if platform == "cuda" else platform
         )
     except ValueError as error:
         raise InputError(f"--{error}") from error
@@ -109,6 +103,15 @@ def training_step(experiment: Experiment, episode: EpisodeShape) -> Step:
     step = make_train_step(loss, optimizer, accumulate=experiment.accumulate, seed=experiment.seed)
     batch = batch_shape(experiment.batch, N * episode.steps, episode)
     return Step(step, init, jax.eval_shape(init), batch)
+
+
+def example_batch(step: Step) -> ChainBatch:
+    """Make a batch that a step can be run on; what it holds is of no meaning."""
+    batch: ChainBatch = jax.tree.map(
+        lambda x: jax.device_put(np.ones(x.shape, x.dtype)), step.batch
+    )
+    # A timestep embedding is looked up by these: any row will do, but there must be one.
+    return batch._replace(timesteps_BL=0 * batch.timesteps_BL)
 
 
 def batch_shape(chains: int, timesteps: int, episode: EpisodeShape) -> Any:

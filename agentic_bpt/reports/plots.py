@@ -70,8 +70,12 @@ def chain_png(results: Sequence[Result]) -> bytes:
     Raises:
         InputError: As `chain_figure`.
     """
+    return _png(chain_figure(results))
+
+
+def _png(figure: Figure) -> bytes:
     stream = io.BytesIO()
-    chain_figure(results).savefig(stream, format="png")
+    figure.savefig(stream, format="png")
     return stream.getvalue()
 
 
@@ -186,17 +190,22 @@ def _label_dataset_lines(axes: Axes, result: Result) -> None:
         (f"best {best:.0f}", best, apart),
         (f"best tenth {tenth:.0f}", tenth, -apart),
     ):
-        axes.annotate(
-            text,
-            xy=(1.0, value + shift),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=INK,
-            annotation_clip=False,
-        )
+        _name_level(axes, text, value + shift, size=9)
+
+
+def _name_level(axes: Axes, text: str, value: float, *, size: int) -> None:
+    """Write outside the right edge, at a value of the y axis."""
+    axes.annotate(
+        text,
+        xy=(1.0, value),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=size,
+        color=INK,
+        annotation_clip=False,
+    )
 
 
 def memory_png(
@@ -235,9 +244,7 @@ def memory_png(
     _draw_limits(axes, limits)
     _tidy(axes)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png")
-    return stream.getvalue()
+    return _png(figure)
 
 
 def _draw_limits(axes: Axes, limits: Mapping[str, int]) -> None:
@@ -250,17 +257,7 @@ def _draw_limits(axes: Axes, limits: Mapping[str, int]) -> None:
         else:
             groups.append((size / 1e9, [name]))
     for size, names in groups:
-        axes.annotate(
-            ", ".join(names),
-            xy=(1.0, size),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=INK,
-            annotation_clip=False,
-        )
+        _name_level(axes, ", ".join(names), size, size=8)
 
 
 def ratios_png(rows: Sequence[Mapping[str, Any]], *, ours: str) -> bytes:
@@ -311,6 +308,4 @@ def ratios_png(rows: Sequence[Mapping[str, Any]], *, ours: str) -> bytes:
         frameon=False,
         fontsize=8,
     )
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png")
-    return stream.getvalue()
+    return _png(figure)
