@@ -21,19 +21,27 @@ from agentic_bpt.blockwise.tiles import (
     UNSEEN,
     Queries,
     attend,
+    from_bits,
     from_tile,
     make_keys,
+    to_bits,
     to_tile,
 )
 
-KEY_BLOCK = 512
-"""Positions that one visit reads; the capacity of a cache is a multiple of it."""
+SHORT_BLOCK, LONG_BLOCK, LONG_CAPACITY = 512, 2048, 8192
+"""Positions that one visit reads, below and from this capacity on; a capacity is a multiple of it.
+Longer visits are faster, and waste more where a cache is short."""
+
+
+def _key_block(capacity: int) -> int:
+    return LONG_BLOCK if capacity >= LONG_CAPACITY else SHORT_BLOCK
 
 
 class Cache(NamedTuple):
     """Keys and values of the positions so far; K layers, G = batch x key-value heads."""
 
     keys_KGSE: jax.Array
+    """float32, or the bits of bfloat16 numbers as uint16; see `to_bits`."""
     values_KGSE: jax.Array
     positions_BS: jax.Array
     """int32; `UNSEEN` where the cache is not filled, or filled with padding."""
@@ -46,11 +54,12 @@ def init_cache(config: CoreConfig, *, batch: int, capacity: int, dtype: str = "f
 
     Memory: 2 x layers x batch x capacity x kv_heads x head_width numbers.
     """
-    size = -(-capacity // KEY_BLOCK) * KEY_BLOCK
+    block = _key_block(capacity)
+    size = -(-capacity // block) * block
     shape = (config.layers, batch * config.key_value_heads, size, config.head_width)
     return Cache(
-        jnp.zeros(shape, dtype),
-        jnp.zeros(shape, dtype),
+        to_bits(jnp.zeros(shape, dtype)),
+        to_bits(jnp.zeros(shape, dtype)),
         jnp.full((batch, size), UNSEEN, jnp.int32),
         jnp.zeros((), jnp.int32),
     )
@@ -95,7 +104,9 @@ def extend_stack(
     `require_room` first.
     """
     B, M, D = x_BMD.shape
+    dtype = from_bits(cache.keys_KGSE).dtype
     J, E, H = config.key_value_heads, config.head_width, config.heads
+    block = _key_block(cache.positions_BS.shape[1])
     positions_BM = jnp.broadcast_to(cache.filled + jnp.arange(M, dtype=jnp.int32), (B, M))
     valid_BM = jnp.ones((B, M), bool) if valid_BM is None else valid_BM
     query_positions_BM = jnp.where(valid_BM, positions_BM, BLIND)
@@ -108,12 +119,13 @@ def extend_stack(
         kv_BMXE = project_keys_values(p, x_MD, dtype=config.dtype).reshape(B, M, 2 * J, E)
         place = (number, 0, cache.filled, 0)
         new_k, new_v = (to_tile(part, J)[None] for part in jnp.split(kv_BMXE, 2, axis=2))
-        keys_KGSE = lax.dynamic_update_slice(keys_KGSE, new_k.astype(keys_KGSE.dtype), place)
-        values_KGSE = lax.dynamic_update_slice(values_KGSE, new_v.astype(keys_KGSE.dtype), place)
+        new_k, new_v = (to_bits(part.astype(dtype)) for part in (new_k, new_v))
+        keys_KGSE = lax.dynamic_update_slice(keys_KGSE, new_k, place)
+        values_KGSE = lax.dynamic_update_slice(values_KGSE, new_v, place)
         q_MD = project_queries(p, x_MD, head_width=E, dtype=config.dtype)
-        q_GCE = to_tile(q_MD.reshape(B, M, H, E), J).astype(keys_KGSE.dtype)
-        keys = make_keys(keys_KGSE, values_KGSE, positions_BS, KEY_BLOCK)._replace(layer=number)
-        out_GCE, _ = attend(Queries(q_GCE, query_positions_BM, None), keys, block=KEY_BLOCK)
+        q_GCE = to_tile(q_MD.reshape(B, M, H, E), J).astype(dtype)
+        keys = make_keys(keys_KGSE, values_KGSE, positions_BS, block)._replace(layer=number)
+        out_GCE, _ = attend(Queries(q_GCE, query_positions_BM, None), keys, block=block)
         attended_MD = from_tile(out_GCE, B, M).reshape(B * M, D)
         x_MD = finish_layer(
             p, x_MD, attended_MD, activation=config.activation, dtype=config.dtype, dropout=None

@@ -33,7 +33,7 @@ class Keys(NamedTuple):
     """Keys and values as tiles, and what a loop over their blocks must know of their positions."""
 
     k_GSE: jax.Array
-    """Or [K, G, S, E], a cache of all layers, with `layer` saying which."""
+    """Or [K, G, S, E], a cache of all layers, with `layer` saying which; bfloat16 as its bits."""
     v_GSE: jax.Array
     positions_BS: jax.Array
     """int32; `UNSEEN` where no query may look."""
@@ -54,7 +54,9 @@ class Keys(NamedTuple):
             )
         _, G, _, E = self.k_GSE.shape
         start, shape = (self.layer, 0, number * size, 0), (1, G, size, E)
-        k_GSE, v_GSE = (lax.dynamic_slice(x, start, shape)[0] for x in (self.k_GSE, self.v_GSE))
+        k_GSE, v_GSE = (
+            from_bits(lax.dynamic_slice(x, start, shape)[0]) for x in (self.k_GSE, self.v_GSE)
+        )
         return k_GSE, v_GSE, positions_BS
 
 
@@ -81,6 +83,19 @@ def dot(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
         )
         return product[None]
     return jnp.einsum(spec, a, b, preferred_element_type=jnp.float32)
+
+
+def to_bits(x: jax.Array) -> jax.Array:
+    """Give bfloat16 numbers as uint16, others as they are.
+
+    XLA on CPU widens a bfloat16 array that a loop carries as a whole, at every turn.
+    """
+    return lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
+
+
+def from_bits(x: jax.Array) -> jax.Array:
+    """Undo `to_bits`."""
+    return lax.bitcast_convert_type(x, jnp.bfloat16) if x.dtype == jnp.uint16 else x
 
 
 def to_tile(x_BQHE: jax.Array, kv_heads: int) -> jax.Array:

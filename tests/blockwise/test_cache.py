@@ -1,5 +1,7 @@
 """Decoding with a cache gives the rows of the full pass."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,16 @@ def test_chunks_of_any_size_equal_the_full_pass(dtype, bound):
         first += size
     difference = jnp.where(valid_BL[..., None], jnp.concatenate(parts, axis=1) - full, 0)
     assert np.abs(difference).max() <= bound * np.abs(full).max()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_step_holds_blocks_of_the_cache_and_no_copy_of_it(dtype):
+    config = CoreConfig(layers=2, width=32, heads=2)
+    params = init_stack(jax.random.key(0), config)
+    cache = init_cache(config, batch=1, capacity=65_536, dtype=dtype)
+    step = jax.jit(partial(extend_stack, config=config), donate_argnums=2)
+    analysis = step.lower(params, jnp.ones((1, 1, 32)), cache).compile().memory_analysis()
+    assert analysis.temp_size_in_bytes < cache.keys_KGSE.nbytes / 4
 
 
 def test_an_overrun_is_refused_before_the_call():
