@@ -50,7 +50,7 @@ def chain_figure(results: Sequence[Result]) -> Figure:
     for axes in (chain_axes, data_axes):
         for value in (first.dataset.best, first.dataset.best_tenth_mean):
             axes.axhline(value, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1.5)
-    _fit_returns(chain_axes, data_axes)
+    fit_returns(chain_axes, data_axes)
     _label_dataset_lines(data_axes, first)
     chains = first.protocol.chains
     chain_axes.set_title(
@@ -59,7 +59,7 @@ def chain_figure(results: Sequence[Result]) -> Figure:
     )
     data_axes.set_title("dataset")
     for axes in (chain_axes, data_axes):
-        _tidy(axes)
+        tidy(axes)
     _add_legend(figure, chain_axes)
     return figure
 
@@ -70,10 +70,11 @@ def chain_png(results: Sequence[Result]) -> bytes:
     Raises:
         InputError: As `chain_figure`.
     """
-    return _png(chain_figure(results))
+    return figure_png(chain_figure(results))
 
 
-def _png(figure: Figure) -> bytes:
+def figure_png(figure: Figure) -> bytes:
+    """Give a figure as the bytes of a PNG."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png")
     return stream.getvalue()
@@ -139,7 +140,7 @@ def _draw_dataset(axes: Axes, result: Result) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
     """Keep what the eye needs: two spines, a faint grid, text that can be read when small."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(INK)
@@ -172,12 +173,12 @@ def _add_legend(figure: Figure, axes: Axes) -> None:
         legend.remove()
 
 
-def _fit_returns(axes: Axes, beside: Axes) -> None:
-    """Start the axis of returns at 0 where none is negative, since rewards here start there."""
-    ends = np.concatenate([axes.dataLim.intervaly, beside.dataLim.intervaly])
+def fit_returns(*panels: Axes) -> None:
+    """Start the shared axis at 0 where no return is negative, since rewards here start there."""
+    ends = np.concatenate([axes.dataLim.intervaly for axes in panels])
     low, high = float(ends.min()), float(ends.max())
     room = 0.05 * (high - min(0.0, low)) or 1.0
-    axes.set_ylim(0.0 if low >= 0.0 else low - room, high + room)
+    panels[0].set_ylim(0.0 if low >= 0.0 else low - room, high + room)
 
 
 def _label_dataset_lines(axes: Axes, result: Result) -> None:
@@ -242,9 +243,9 @@ def memory_png(
     axes.set_ylabel("GB (powers of 10)")
     axes.set_title(title)
     _draw_limits(axes, limits)
-    _tidy(axes)
+    tidy(axes)
     axes.legend(frameon=False, fontsize=9, labelcolor=INK)
-    return _png(figure)
+    return figure_png(figure)
 
 
 def _draw_limits(axes: Axes, limits: Mapping[str, int]) -> None:
@@ -297,7 +298,7 @@ def ratios_png(rows: Sequence[Mapping[str, Any]], *, ours: str) -> bytes:
         axes.set_xticks(sorted(base), [f"{count:,}" for count in sorted(base)])
         axes.yaxis.set_major_formatter("{x:g}")
         axes.set_title(f"{panel[0]} thread(s), {panel[1]} head(s)")
-        _tidy(axes)
+        tidy(axes)
     for axes in grid[-1]:
         axes.set_xlabel("positions")
     figure.supylabel(f"time over that of {ours}", fontsize=9)
@@ -308,4 +309,4 @@ def ratios_png(rows: Sequence[Mapping[str, Any]], *, ours: str) -> bytes:
         frameon=False,
         fontsize=8,
     )
-    return _png(figure)
+    return figure_png(figure)

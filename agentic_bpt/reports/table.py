@@ -146,7 +146,7 @@ def build_table(results: Sequence[Result]) -> ResultsTable:
         chains=first.protocol.chains,
         rows=tuple(rows),
         target_rows=tuple(_target_rows(groups)),
-        warnings=tuple(_warnings(groups, excluded)),
+        warnings=tuple(warnings_of(groups, excluded)),
         notes=tuple(_notes(first, rows)),
     )
 
@@ -189,9 +189,10 @@ def _target_rows(groups: Sequence[Group]) -> list[Row]:
     return rows
 
 
-def _warnings(groups: Sequence[Group], excluded: Sequence[Result]) -> list[str]:
+def warnings_of(groups: Sequence[Group], excluded: Sequence[Result]) -> list[str]:
+    """Say what a reader must know before the numbers; without groups, what was left out."""
     warnings = []
-    chains = groups[0].results[0].protocol.chains
+    chains = groups[0].results[0].protocol.chains if groups else MIN_CHAINS
     if chains < MIN_CHAINS:
         warnings.append(
             f"{chains} chain{'s' if chains > 1 else ''} a run: too few for the intervals to be "
@@ -240,7 +241,8 @@ def _notes(first: Result, rows: Sequence[Row]) -> list[str]:
     return notes
 
 
-def _one_decimal(value: float) -> str:
+def one_decimal(value: float) -> str:
+    """Write a number as the tables do."""
     return f"{round(value, 1) + 0.0:.1f}"  # + 0.0: no "-0.0"
 
 
@@ -250,18 +252,18 @@ def _cell(row: Row, statistic: str, task: str, join: str) -> str:
         return "-"
     interval = row.statistics[statistic]
     score = normalized_score(task, interval.value)
-    parts = [_one_decimal(interval.value)]
+    parts = [one_decimal(interval.value)]
     if score is not None:
-        parts[0] += f" ({_one_decimal(score)})"
+        parts[0] += f" ({one_decimal(score)})"
     if interval.low is not None and interval.high is not None:
-        parts.append(f"[{_one_decimal(interval.low)}, {_one_decimal(interval.high)}]")
+        parts.append(f"[{one_decimal(interval.low)}, {one_decimal(interval.high)}]")
     elif row.kind != "dataset":
         parts.append("[no interval]")
     return join.join(parts)
 
 
-def _grids(table: ResultsTable, join: str) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Lay out each section as (title, header, rows of text)."""
+def grids(table: ResultsTable, join: str) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Lay out each section as (title, header, rows of text), parts of a cell joined by `join`."""
     n = table.trajectories
     has_published = any(row.published is not None for row in table.rows)
     header = ["method", "seeds", "first", "last", "mean", f"max of {n}", "IQM of last"]
@@ -274,7 +276,7 @@ def _grids(table: ResultsTable, join: str) -> list[tuple[str, list[str], list[li
         f"{table.task}: return, {table.chains} chain{'s' if table.chains > 1 else ''} of n = {n} "
         "a run [95 % bootstrap interval]"
     )
-    grids = [(title, header + [f"published{join}(order only)"] * has_published, rows)]
+    sections = [(title, header + [f"published{join}(order only)"] * has_published, rows)]
     if table.target_rows:
         target_header = ["method", "target return", "seeds", "last", f"max of {n}"]
         target_rows = [
@@ -287,14 +289,14 @@ def _grids(table: ResultsTable, join: str) -> list[tuple[str, list[str], list[li
             ]
             for row in table.target_rows
         ]
-        grids.append(("How the result moves with the target return", target_header, target_rows))
-    return grids
+        sections.append(("How the result moves with the target return", target_header, target_rows))
+    return sections
 
 
 def render_markdown(table: ResultsTable) -> str:
     """Write the sections as Markdown tables, warnings before and notes after them."""
     parts = []
-    for title, header, rows in _grids(table, " "):
+    for title, header, rows in grids(table, " "):
         escaped = [[cell.replace("|", "\\|") for cell in line] for line in [header, *rows]]
         lines = [f"| {' | '.join(line)} |" for line in escaped]
         lines.insert(1, "|---|" + "---:|" * (len(header) - 1))
@@ -308,7 +310,7 @@ def print_table(table: ResultsTable, console: Console) -> None:
     """Print the sections to a terminal, values above their intervals."""
     for warning in table.warnings:
         console.print(Text(f"Warning: {warning}", style="yellow"))
-    for title, header, rows in _grids(table, "\n"):
+    for title, header, rows in grids(table, "\n"):
         # Text, not str: rich would read "[...]" in a label as markup and drop it.
         grid = Table(
             title=Text(title),
