@@ -28,8 +28,7 @@ class Replay(NamedTuple):
     observation_error: float
     """Largest error of an observation, in the same measure; float32 rounding is 6e-8."""
     reward_error: float
-    """Largest |replayed - relabelled| reward of a step; float32 rounding of actions is 3e-8. NaN if
-    actions are repeated: such episodes cannot be relabelled."""
+    """Largest |replayed - relabelled| reward of a step; float32 rounding of actions is 3e-8."""
     stored_error: float
     """Largest |replayed - stored| reward of a step: large if the file holds another task's. Of
     several columns, that of the nearest one."""
@@ -68,10 +67,7 @@ def _replay(file: EpisodeFile, episode: Episode, physics_RP: np.ndarray, task: s
     width = physics_RP.shape[1]
     error_T = _errors(steps_TX[:, :width], physics_RP[1:])
     drifting = np.flatnonzero(error_T > DRIFT)
-    reward_error = np.nan
-    if episode.action_repeat == 1:
-        relabelled_T = relabel(episode, task=task, mode="control")
-        reward_error = float(np.abs(rewards_T - relabelled_T).max())
+    relabelled_T = relabel(episode, task=task, mode="control")
     stored_RX = episode.reward.reshape(len(episode.reward), -1)
     return Replay(
         episode.name,
@@ -79,7 +75,7 @@ def _replay(file: EpisodeFile, episode: Episode, physics_RP: np.ndarray, task: s
         int(drifting[0]) if len(drifting) else None,
         float(error_T.max()),
         float(_errors(steps_TX[:, width:], episode.observation[1:]).max()),
-        reward_error,
+        float(np.abs(rewards_T - relabelled_T).max()),
         float(np.abs(rewards_T[:, None] - stored_RX[1:]).max(axis=0).min()),
     )
 

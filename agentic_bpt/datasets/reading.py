@@ -10,9 +10,11 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import NamedTuple
 
-from agentic_bpt.datasets.exorl import read_episode, trajectory_of
+import numpy as np
+
+from agentic_bpt.datasets.exorl import Episode, read_episode, trajectory_of
 from agentic_bpt.datasets.listing import EpisodeFile
-from agentic_bpt.datasets.relabel import check_relabel, relabel
+from agentic_bpt.datasets.relabel import check_relabel, control_states, relabel
 from agentic_bpt.datasets.trajectory import Trajectory, check_trajectory
 from agentic_bpt.environments.tasks import TaskSpec
 from agentic_bpt.errors import InputError
@@ -29,6 +31,8 @@ class Labelled(NamedTuple):
     """with the rewards of the task"""
     action_repeat: int
     """control steps for which each action was held"""
+    physics_TKP: np.ndarray | None
+    """float64, the state after each of the K = `action_repeat` control steps, if asked for"""
 
 
 def worker_count(files: Sequence[EpisodeFile], workers: int | None) -> int:
@@ -46,7 +50,12 @@ def worker_count(files: Sequence[EpisodeFile], workers: int | None) -> int:
 
 
 def require_rewards(
-    files: Sequence[EpisodeFile], *, spec: TaskSpec, mode: str, skip_bad: bool
+    files: Sequence[EpisodeFile],
+    *,
+    spec: TaskSpec,
+    mode: str,
+    keep_physics: bool,
+    skip_bad: bool,
 ) -> None:
     """Say before the work what would end it: rewards that cannot be had from these episodes.
 
@@ -65,6 +74,8 @@ def require_rewards(
             episode = read_episode(file, domain=spec.domain)
             try:
                 check_relabel(episode, task=spec.name, mode=mode)
+                if keep_physics:
+                    _require_physics(episode)
             except InputError as error:
                 faults.append(error)
     if faults and (not skip_bad or len(faults) == len(looked_at)):
@@ -72,7 +83,7 @@ def require_rewards(
 
 
 def read_in_order(
-    files: Sequence[EpisodeFile], *, spec: TaskSpec, mode: str, workers: int
+    files: Sequence[EpisodeFile], *, spec: TaskSpec, mode: str, keep_physics: bool, workers: int
 ) -> Generator[Labelled | InputError, None, None]:
     """Read files as trajectories of a task, a few at a time.
 
@@ -83,6 +94,7 @@ def read_in_order(
         files: in the order wanted.
         spec: the task.
         mode: where its rewards come from, one of `RELABEL_MODES`.
+        keep_physics: give the physics as well.
         workers: processes; 1 reads in this one.
 
     Yields:
@@ -93,7 +105,7 @@ def read_in_order(
     """
     if workers == 1:
         for file in files:
-            yield _attempt(file, spec, mode)
+            yield _attempt(file, spec, mode, keep_physics)
         return
     # Spawned, not forked: a fork copies the locks of threads that do not run in the copy.
     context = multiprocessing.get_context("spawn")
@@ -102,7 +114,7 @@ def read_in_order(
     try:
         for file in files:
             with _interrupts_held():
-                waiting.append(pool.submit(_attempt, file, spec, mode))
+                waiting.append(pool.submit(_attempt, file, spec, mode, keep_physics))
             if len(waiting) == _WAITING_PER_WORKER * workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -111,7 +123,9 @@ def read_in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _attempt(file: EpisodeFile, spec: TaskSpec, mode: str) -> Labelled | InputError:
+def _attempt(
+    file: EpisodeFile, spec: TaskSpec, mode: str, keep_physics: bool
+) -> Labelled | InputError:
     """Read one file; runs in a worker."""
     try:
         episode = read_episode(file, domain=spec.domain)
@@ -121,9 +135,22 @@ def _attempt(file: EpisodeFile, spec: TaskSpec, mode: str) -> Labelled | InputEr
             observation_width=spec.observation_width,
             action_width=spec.action_width,
         )
+        physics_TKP = None
+        if keep_physics:
+            _require_physics(episode)
+            physics_TKP = control_states(episode, task=spec.name)
     except InputError as error:
         return error
-    return Labelled(trajectory, episode.action_repeat)
+    return Labelled(trajectory, episode.action_repeat, physics_TKP)
+
+
+def _require_physics(episode: Episode) -> None:
+    """Refuse an episode whose physics cannot be kept."""
+    if episode.physics is None:
+        raise InputError(
+            f"{episode.name}: key 'physics': is needed to keep the physics; ingest without "
+            "--keep-physics, or other episodes; got no such key"
+        )
 
 
 @contextlib.contextmanager

@@ -41,10 +41,14 @@ class ChainBatch(NamedTuple):
 
 
 class TransitionBatch(NamedTuple):
-    """B single steps."""
+    """B single decisions, and what came of each in the n decisions from it on."""
 
     observations_BO: np.ndarray
     actions_BA: np.ndarray
+    rewards_B: np.ndarray
+    """float32, discounted sum of n rewards, the first of them that of the action."""
+    next_observations_BO: np.ndarray
+    """n decisions later."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,9 +90,10 @@ class ChainSampler:
     """Draws batches of chains; two samplers of equal arguments give equal batches.
 
     Args:
-        source: gives trajectories by episode number.
+        source: gives trajectories by episode number. Several of them are several tasks: each chain
+            draws one of them, all as likely, and has all its trajectories from it.
         episodes: the numbers to draw from (the training split).
-        returns: total reward of each of these episodes.
+        returns: total reward of each of these episodes, [E]; in each of several tasks, [K, E].
         longest: timesteps of the longest of these episodes; pads every batch to one shape.
         config: how chains are made.
         batch: chains in a batch, B.
@@ -100,7 +105,7 @@ class ChainSampler:
 
     def __init__(
         self,
-        source: Trajectories,
+        source: Trajectories | Sequence[Trajectories],
         episodes: npt.ArrayLike,
         *,
         returns: np.ndarray,
@@ -109,13 +114,14 @@ class ChainSampler:
         batch: int,
         seed: int,
     ):
-        self._source, self._episodes = source, np.asarray(episodes)
+        self._sources = source if isinstance(source, Sequence) else [source]
+        self._episodes = np.asarray(episodes)
         if len(self._episodes) < config.trajectories:
             raise InputError(
                 f"a chain of {config.trajectories} different trajectories needs as many training "
                 f"episodes, got {len(self._episodes)}: lower --trajectories or ingest more episodes"
             )
-        self._returns_E = np.asarray(returns, np.float64)
+        self._returns_KE = np.atleast_2d(np.asarray(returns, np.float64))
         self._config, self._batch, self._seed = config, batch, seed
         self._length = longest * config.trajectories
 
@@ -124,21 +130,25 @@ class ChainSampler:
         generator = np.random.default_rng([self._seed, step])
         chains = []
         for _ in range(self._batch):
+            several = len(self._sources) > 1  # one task takes no draw: its batches stay as they are
+            task = int(generator.integers(len(self._sources))) if several else 0
             count = self._config.trajectories
             if self._config.trajectory_count == "uniform":
                 count = int(generator.integers(1, self._config.trajectories, endpoint=True))
-            chosen = self._choose(generator, count)
-            trajectories = [self._source.trajectory(int(episode)) for episode in chosen]
+            chosen = self._choose(generator, count, self._returns_KE[task])
+            trajectories = [self._sources[task].trajectory(int(episode)) for episode in chosen]
             chains.append(chain_of_hindsight(trajectories, completion=self._config.completion))
         return pad_chains(chains, length=self._length, loss=self._config.loss)
 
-    def _choose(self, generator: np.random.Generator, count: int) -> np.ndarray:
+    def _choose(
+        self, generator: np.random.Generator, count: int, returns_E: np.ndarray
+    ) -> np.ndarray:
         """Choose different episodes for one chain."""
         if self._config.sampling == "uniform":
             return generator.choice(self._episodes, size=count, replace=False)
         free_E = np.ones(len(self._episodes), bool)
-        for wanted in generator.uniform(self._returns_E.min(), self._returns_E.max(), count):
-            distance_E = np.where(free_E, np.abs(self._returns_E - wanted), np.inf)
+        for wanted in generator.uniform(returns_E.min(), returns_E.max(), count):
+            distance_E = np.where(free_E, np.abs(returns_E - wanted), np.inf)
             free_E[np.argmin(distance_E)] = False
         return self._episodes[~free_E]
 
@@ -160,19 +170,67 @@ def pad_chains(chains: Sequence[Chain], *, length: int, loss: str = "all") -> Ch
 
 
 class TransitionSampler:
-    """Draws single steps from some episodes, held in memory; batches as in `ChainSampler`."""
+    """Draws single decisions from some episodes, held in memory; batches as in `ChainSampler`.
 
-    def __init__(self, source: Trajectories, episodes: npt.ArrayLike, *, batch: int, seed: int):
+    Args:
+        source: gives trajectories by episode number.
+        episodes: the numbers to draw from.
+        batch: decisions in a batch, B.
+        seed: with the step, all that a batch depends on.
+        return_steps: rewards n that are summed from a decision on. A decision with fewer before the
+            end of its episode is not drawn. The end is a time limit and not the task's, so what
+            follows the last decision is the final observation.
+        discount: of the rewards, a decision.
+
+    Raises:
+        InputError: no episode has `return_steps` rewards.
+    """
+
+    def __init__(
+        self,
+        source: Trajectories,
+        episodes: npt.ArrayLike,
+        *,
+        batch: int,
+        seed: int,
+        return_steps: int = 1,
+        discount: float = 1.0,
+    ):
         trajectories = [source.trajectory(int(episode)) for episode in np.asarray(episodes)]
-        self._observations_RO = np.concatenate([t.observations for t in trajectories])
-        self._actions_RA = np.concatenate([t.actions for t in trajectories])
-        self._batch, self._seed = batch, seed
+        trajectories = [t for t in trajectories if len(t.rewards) >= return_steps]
+        if not trajectories:
+            raise InputError(
+                f"a sum of {return_steps} rewards needs an episode of as many decisions, and none "
+                "of the training episodes has them: lower return_steps or ingest longer episodes"
+            )
+        weights = discount ** np.arange(return_steps)
+        rows, actions, rewards, first_row = [], [], [], 0
+        for t in trajectories:
+            count = len(t.rewards) - return_steps + 1
+            rows.append(first_row + np.arange(count))
+            actions.append(t.actions[:count])
+            rewards.append(np.correlate(t.rewards.astype(np.float64), weights, mode="valid"))
+            first_row += len(t.rewards) + 1
+        self._observations_RO = np.concatenate(
+            [part for t in trajectories for part in (t.observations, t.final_observation[None])]
+        )
+        # One entry a decision that can be drawn; `_rows_D` is where its observation stands.
+        self._rows_D = np.concatenate(rows)
+        self._actions_DA = np.concatenate(actions)
+        self._rewards_D = np.concatenate(rewards).astype(np.float32)
+        self._return_steps, self._batch, self._seed = return_steps, batch, seed
 
     def batch(self, step: int) -> TransitionBatch:
         """Draw the batch of a training step."""
         generator = np.random.default_rng([self._seed, step])
-        rows = generator.integers(len(self._actions_RA), size=self._batch)
-        return TransitionBatch(self._observations_RO[rows], self._actions_RA[rows])
+        drawn = generator.integers(len(self._actions_DA), size=self._batch)
+        rows = self._rows_D[drawn]
+        return TransitionBatch(
+            self._observations_RO[rows],
+            self._actions_DA[drawn],
+            self._rewards_D[drawn],
+            self._observations_RO[rows + self._return_steps],
+        )
 
 
 def best_episodes(returns_E: np.ndarray, episodes: npt.ArrayLike, *, fraction: float) -> np.ndarray:

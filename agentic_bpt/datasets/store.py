@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from agentic_bpt.datasets.exorl import read_episode
 from agentic_bpt.datasets.listing import (
     EpisodeFile,
     episode_files,
@@ -68,6 +70,7 @@ def ingest(
     seed: int = 0,
     episodes: int | None = None,
     select: str = "stratified",
+    keep_physics: bool = False,
     skip_bad: bool = False,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -87,6 +90,8 @@ def ingest(
         seed: decides which episodes those are.
         episodes: take only so many of them; None takes all.
         select: which ones then, a rule of `select_episodes`: `stratified` or `first`.
+        keep_physics: keep the physics states as well, so that rewards of hidden tasks can be had of
+            the store (`Store.physics`).
         skip_bad: leave bad episodes out and list them, where otherwise the first ends it.
         workers: processes that read and relabel; None takes one for each core, or only this one
             where that is quicker. With others, a script needs `if __name__ == "__main__":`.
@@ -115,6 +120,8 @@ def ingest(
         "validation_fraction": float(validation_fraction),
         "seed": seed,
     }
+    if keep_physics:  # said only where it is so: other stores have the name they always had
+        settings["keep_physics"] = True
     path = _store_path(Path(out), files, settings)
     reused = True
     if not path.exists():
@@ -137,7 +144,9 @@ def _store_path(out: Path, files: Sequence[EpisodeFile], settings: Mapping[str, 
     """Name a store after all that decides what is in it."""
     key = json.dumps({**settings, "format_version": FORMAT_VERSION}, sort_keys=True)
     digits = hashlib.sha256(key.encode()).hexdigest()[:_KEY_DIGITS]
-    return out / f"{settings['task']}-{_expl_agents(files)}-{settings['relabel']}-{digits}.h5"
+    kept = "-physics" if "keep_physics" in settings else ""
+    name = f"{settings['task']}-{_expl_agents(files)}-{settings['relabel']}{kept}-{digits}.h5"
+    return out / name
 
 
 def _build(
@@ -148,11 +157,14 @@ def _build(
     options: _Options,
 ) -> None:
     """Make a store, from where a run before was stopped; a run that fails leaves nothing."""
-    row_numbers = spec.observation_width + spec.action_width + 1
+    mode, keep_physics = settings["relabel"], "keep_physics" in settings
+    physics_shape = _physics_shape(files, spec) if keep_physics else None
+    row_numbers = spec.observation_width + spec.action_width + 1 + math.prod(physics_shape or (0,))
     needed_bytes = 4 * sum((file.length + 1) * row_numbers for file in files)
     require_space(part_of(path), needed_bytes=needed_bytes)
-    mode = settings["relabel"]
-    require_rewards(files, spec=spec, mode=mode, skip_bad=options.skip_bad)
+    require_rewards(
+        files, spec=spec, mode=mode, keep_physics=keep_physics, skip_bad=options.skip_bad
+    )
     try:
         with StoreWriter(
             path,
@@ -160,11 +172,14 @@ def _build(
             lengths=[file.length for file in files],
             observation_width=spec.observation_width,
             action_width=spec.action_width,
+            physics_shape=physics_shape,
             skip_bad=options.skip_bad,
         ) as writer:
             left = files[writer.done :]
             with contextlib.closing(
-                read_in_order(left, spec=spec, mode=mode, workers=options.workers)
+                read_in_order(
+                    left, spec=spec, mode=mode, keep_physics=keep_physics, workers=options.workers
+                )
             ) as episodes:
                 for file, episode in zip(left, episodes, strict=True):
                     _append(writer, file, episode, skip_bad=options.skip_bad)
@@ -188,6 +203,17 @@ def _build(
         raise
 
 
+def _physics_shape(files: Sequence[EpisodeFile], spec: TaskSpec) -> tuple[int, int]:
+    """Say how many states an action leads through, and how wide they are: as in the first episode.
+
+    An episode with another action repeat is refused in its turn, a bad one as well.
+    """
+    for file in files:
+        with contextlib.suppress(InputError):
+            return read_episode(file, domain=spec.domain).action_repeat, spec.physics_width
+    return 1, spec.physics_width
+
+
 def _append(
     writer: StoreWriter, file: EpisodeFile, episode: Labelled | InputError, *, skip_bad: bool
 ) -> None:
@@ -198,7 +224,11 @@ def _append(
             f"before it; ingest the others apart; got {episode.action_repeat}"
         )
     if isinstance(episode, Labelled):
-        writer.append(episode.trajectory, action_repeat=episode.action_repeat)
+        writer.append(
+            episode.trajectory,
+            action_repeat=episode.action_repeat,
+            physics_TKP=episode.physics_TKP,
+        )
     elif skip_bad:
         writer.skip(str(episode))
     else:

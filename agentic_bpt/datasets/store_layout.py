@@ -1,7 +1,8 @@
 """The HDF5 file of a store: its layout, and its rows written past HDF5.
 
 Arrays of rows lie contiguous and uncompressed, one episode after the other, so an episode is one
-read of the file: `observations` [sum of T + 1, O], `actions` [sum of T, A], `rewards` [sum of T].
+read of the file: `observations` [sum of T + 1, O], `actions` [sum of T, A], `rewards` [sum of T],
+and, where it was asked for, `physics` [sum of T, K, P] after each of K repeated control steps.
 Arrays of episodes: `lengths`, `returns`, `names`. `training` and `validation` hold episode numbers.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 
 FORMAT_VERSION = 1
 ROW_ARRAYS = ("observations", "actions", "rewards")
+PHYSICS = "physics"  # one more array of rows, where it is kept
 EPISODE_ARRAYS = ("lengths", "returns", "training", "validation")
 
 # The oldest format whose headers have checksums: in older ones a damaged header can send HDF5
@@ -37,7 +39,7 @@ class RowFile:
 
     Args:
         path: file to make; replaced if it is there, unless it is taken over.
-        rows: of each of `ROW_ARRAYS`.
+        rows: of each array of rows.
         widths: of the rows of each, () for numbers.
         taken_over: keep the rows of the file that is there, which had this very layout, and make
             anew what HDF5 keeps around them: a kill may have come while that was changed.
@@ -56,7 +58,7 @@ class RowFile:
     ) -> None:
         self._rows = dict(rows)
         self._widths = dict(widths)
-        self._row_bytes = {name: 4 * math.prod(widths[name]) for name in ROW_ARRAYS}
+        self._row_bytes = {name: 4 * math.prod(widths[name]) for name in rows}
         empty = path.with_name(f"{path.name}.empty") if taken_over else path
         try:
             self._offsets = self._lay_out(empty)
@@ -101,7 +103,7 @@ class RowFile:
 
     def _lay_out(self, path: Path) -> dict[str, int]:
         """Let HDF5 make a file with room for the rows, and say where in it they go."""
-        data_bytes = sum(self._rows[name] * self._row_bytes[name] for name in ROW_ARRAYS)
+        data_bytes = sum(rows * self._row_bytes[name] for name, rows in self._rows.items())
         path.unlink(missing_ok=True)
         reserve(path, sparse_bytes=data_bytes, header_bytes=HEADER_BYTES)
         at_once = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -110,16 +112,16 @@ class RowFile:
         with h5py.File(path, "w", libver=LIBRARY_VERSIONS) as file:
             return {
                 name: file.create_dataset(
-                    name, (self._rows[name], *self._widths[name]), "<f4", dcpl=at_once
+                    name, (rows, *self._widths[name]), "<f4", dcpl=at_once
                 ).id.get_offset()
-                for name in ROW_ARRAYS
+                for name, rows in self._rows.items()
             }
 
     def _take_around_rows(self, empty: Path) -> None:
         """Copy from a file of the same layout all that does not belong to rows."""
         size = empty.stat().st_size
         held = sorted(
-            (self._offsets[name], self._rows[name] * self._row_bytes[name]) for name in ROW_ARRAYS
+            (self._offsets[name], rows * self._row_bytes[name]) for name, rows in self._rows.items()
         )
         position = 0
         with open(empty, "rb") as handle:
@@ -146,12 +148,13 @@ def data_hash(digests: Mapping[str, bytes], arrays: Mapping[str, np.ndarray]) ->
     """Hash the content of a store: 64 hexadecimal digits of SHA-256.
 
     Args:
-        digests: SHA-256 of the bytes of each of `ROW_ARRAYS`, which are too large to hold.
+        digests: SHA-256 of the bytes of each array of rows, which are too large to hold; those of
+            `ROW_ARRAYS` first.
         arrays: `EPISODE_ARRAYS`, little-endian.
     """
     total = hashlib.sha256()
-    for name in ROW_ARRAYS:
-        total.update(name.encode() + digests[name])
+    for name, digest in digests.items():
+        total.update(name.encode() + digest)
     for name in EPISODE_ARRAYS:
         total.update(
             name.encode() + hashlib.sha256(np.ascontiguousarray(arrays[name]).data).digest()

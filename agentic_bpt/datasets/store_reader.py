@@ -12,7 +12,13 @@ from typing import Any
 import h5py
 import numpy as np
 
-from agentic_bpt.datasets.store_layout import EPISODE_ARRAYS, FORMAT_VERSION, ROW_ARRAYS, data_hash
+from agentic_bpt.datasets.store_layout import (
+    EPISODE_ARRAYS,
+    FORMAT_VERSION,
+    PHYSICS,
+    ROW_ARRAYS,
+    data_hash,
+)
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.errors import InputError
 
@@ -81,9 +87,11 @@ class Store:
             "actions": starts_E.tolist(),
             "rewards": starts_E.tolist(),
         }
+        if PHYSICS in file:
+            self._starts[PHYSICS] = starts_E.tolist()
         self._offsets: dict[str, int] = {}  # in the file, bytes
         self._widths: dict[str, tuple[int, ...]] = {}
-        for name in ROW_ARRAYS:
+        for name in self._starts:
             dataset = _dataset(file, name)
             offset, rows = dataset.id.get_offset(), self._starts[name][-1]
             if offset is None or dataset.dtype != np.dtype("<f4") or len(dataset) != rows:
@@ -127,13 +135,26 @@ class Store:
         Raises:
             IndexError: there is no such episode.
         """
-        if not 0 <= episode < len(self):
-            raise IndexError(f"{self.path}: episodes are 0 to {len(self) - 1}, got {episode}")
-        observations, actions, rewards = (
-            self._rows(name, self._starts[name][episode], self._starts[name][episode + 1])
-            for name in ROW_ARRAYS
-        )
+        observations, actions, rewards = (self._episode(name, episode) for name in ROW_ARRAYS)
         return Trajectory(observations[:-1], actions, rewards, observations[-1])
+
+    def physics(self, episode: int) -> np.ndarray:
+        """Read the physics states of one episode, of which its rewards can be made anew.
+
+        Returns:
+            float32 [T, K, P], positions, velocities and activations after each of the K
+            (`action_repeat`) control steps of each action.
+
+        Raises:
+            InputError: the store holds none.
+            IndexError: there is no such episode.
+        """
+        if PHYSICS not in self._starts:
+            raise InputError(
+                f"{self.path}: holds no physics, of which rewards are computed; ingest the "
+                "episodes again with --keep-physics"
+            )
+        return self._episode(PHYSICS, episode)
 
     def verify(self) -> None:
         """Read everything and compare it with `data_hash`.
@@ -142,7 +163,7 @@ class Store:
             InputError: the content is not what was ingested.
         """
         digests = {}
-        for name in ROW_ARRAYS:
+        for name in self._starts:
             content = hashlib.sha256()
             rows = self._starts[name][-1]
             step = max(1, _BLOCK_BYTES // (4 * int(np.prod(self._widths[name], dtype=int))))
@@ -155,6 +176,11 @@ class Store:
                 f"{self.path}: its content has changed since it was ingested; {_AGAIN}; got hash "
                 f"{found[:12]} instead of {self.data_hash[:12]}"
             )
+
+    def _episode(self, name: str, episode: int) -> np.ndarray:
+        if not 0 <= episode < len(self):
+            raise IndexError(f"{self.path}: episodes are 0 to {len(self) - 1}, got {episode}")
+        return self._rows(name, self._starts[name][episode], self._starts[name][episode + 1])
 
     def _rows(self, name: str, start: int, stop: int) -> np.ndarray:
         """Read rows through the file handle: h5py has a global lock, and must not be forked."""

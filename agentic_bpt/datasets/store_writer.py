@@ -16,7 +16,7 @@ from agentic_bpt.datasets.store_layout import (
     FORMAT_VERSION,
     HEADER_BYTES,
     LIBRARY_VERSIONS,
-    ROW_ARRAYS,
+    PHYSICS,
     RowFile,
     data_hash,
     reserve,
@@ -41,6 +41,7 @@ class StoreWriter:
         lengths: T of each.
         observation_width: O.
         action_width: A.
+        physics_shape: K and P of the physics states after each action; None if none are kept.
         skip_bad: go on after episodes that a run before left out; otherwise before the first.
 
     Raises:
@@ -49,7 +50,7 @@ class StoreWriter:
     Attributes:
         done: episodes appended or skipped.
         skipped: what was wrong with each one skipped.
-        action_repeat: of those appended; 0 before the first.
+        action_repeat: of those appended; before the first as `physics_shape` has it, or 0.
     """
 
     def __init__(
@@ -60,26 +61,29 @@ class StoreWriter:
         lengths: Sequence[int],
         observation_width: int,
         action_width: int,
+        physics_shape: tuple[int, int] | None = None,
         skip_bad: bool = False,
     ) -> None:
         self._path = path
         self._part, self._gapless, self._noted, *_ = _unfinished_files(path)
         self._planned = (tuple(names), tuple(lengths))
-        self._widths = {
+        self._widths: dict[str, tuple[int, ...]] = {
             "observations": (observation_width,),
             "actions": (action_width,),
             "rewards": (),
         }
         steps = sum(lengths)
         rows = {"observations": steps + len(lengths), "actions": steps, "rewards": steps}
-        self._rows: dict[str, int] = dict.fromkeys(ROW_ARRAYS, 0)
-        self._hashes = {name: hashlib.sha256() for name in ROW_ARRAYS}
+        if physics_shape is not None:
+            self._widths[PHYSICS], rows[PHYSICS] = physics_shape, steps
+        self._rows: dict[str, int] = dict.fromkeys(rows, 0)
+        self._hashes = {name: hashlib.sha256() for name in rows}
         self._kept: list[int] = []  # of the planned episodes
         self._returns: list[float] = []
         self._moments: list[tuple[np.ndarray, np.ndarray]] = []
         self.done = 0
         self.skipped: list[str] = []
-        self.action_repeat = 0
+        self.action_repeat = 0 if physics_shape is None else physics_shape[0]
         # Another HDF5 library may lay out the file in another way.
         header = {"rows": rows, "widths": self._widths, "hdf5": h5py.version.hdf5_version}
         self._journal = Journal(self._noted, header=header)
@@ -102,17 +106,23 @@ class StoreWriter:
         self._file.close()
         self._journal.close()
 
-    def append(self, trajectory: Trajectory, *, action_repeat: int) -> None:
+    def append(
+        self, trajectory: Trajectory, *, action_repeat: int, physics_TKP: np.ndarray | None = None
+    ) -> None:
         """Write the rows of the next episode and note its statistics.
+
+        `physics_TKP` is there if and only if the store keeps physics.
 
         Raises:
             OSError: the disk is full, or fails.
         """
         observations_RO = np.vstack([trajectory.observations, trajectory.final_observation])
-        values = (observations_RO, trajectory.actions, trajectory.rewards)
+        values = [observations_RO, trajectory.actions, trajectory.rewards]
+        if physics_TKP is not None:
+            values.append(physics_TKP)
         arrays = {
             name: np.ascontiguousarray(array, "<f4")
-            for name, array in zip(ROW_ARRAYS, values, strict=True)
+            for name, array in zip(self._rows, values, strict=True)
         }
         for name, array in arrays.items():
             self._file.write(name, array, row=self._rows[name])
@@ -162,7 +172,7 @@ class StoreWriter:
             "action_repeat": self.action_repeat,
             "format_version": FORMAT_VERSION,
             "data_hash": data_hash(
-                {name: self._hashes[name].digest() for name in ROW_ARRAYS}, arrays
+                {name: rows.digest() for name, rows in self._hashes.items()}, arrays
             ),
             **self._statistics(arrays["lengths"], arrays["returns"], training),
         }
@@ -190,7 +200,7 @@ class StoreWriter:
                 name: self._file.read(
                     name, row=self._rows[name], rows=steps + (name == "observations")
                 )
-                for name in ROW_ARRAYS
+                for name in self._rows
             }
             if _checksum(arrays) != entry["checksum"]:
                 return
@@ -245,6 +255,6 @@ def _unfinished_files(path: Path) -> tuple[Path, ...]:
 def _checksum(arrays: Mapping[str, np.ndarray]) -> int:
     """Sum up the rows of one episode, so that rows which never reached the disk are noticed."""
     checksum = 0
-    for name in ROW_ARRAYS:
-        checksum = zlib.crc32(arrays[name].data, checksum)
+    for array in arrays.values():
+        checksum = zlib.crc32(array.data, checksum)
     return checksum

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from dm_control.utils import rewards as dm_rewards
 
 from agentic_bpt.environments import kinematics
@@ -53,6 +54,27 @@ def physics_rewards(task: str, physics_RP: np.ndarray, actions_RA: np.ndarray | 
     Raises:
         InputError: unknown task; a state or action of another width, not finite or out of range.
     """
+    reward_of = functools.partial(_REWARDS[task_spec(task).domain], task)
+    return evaluate_states(task, reward_of, physics_RP, actions_RA)
+
+
+def evaluate_states(
+    task: str,
+    function: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    physics_RP: np.ndarray,
+    actions_RA: np.ndarray | None,
+) -> np.ndarray:
+    """Apply a function of states and controls to many rows, some at a time.
+
+    Args:
+        task: full name of a task; it says which states and actions there can be.
+        function: of physics_RP and control_RA, float64; gives [R, ...].
+        physics_RP: as in `physics_rewards`.
+        actions_RA: as in `physics_rewards`.
+
+    Raises:
+        InputError: as `physics_rewards`.
+    """
     physics_RP, actions_RA = _checked(task, physics_RP, actions_RA)
     if actions_RA is None:
         control_RA = np.zeros((len(physics_RP), TASKS[task].action_width))
@@ -60,11 +82,9 @@ def physics_rewards(task: str, physics_RP: np.ndarray, actions_RA: np.ndarray | 
         # The actuators of the tasks that look at the control have the range [-1, 1] already; the
         # environment hands them what float32 holds.
         control_RA = np.clip(actions_RA, -1, 1).astype(np.float32).astype(np.float64)
-    rewards_R = np.empty(len(physics_RP))
-    for start in range(0, len(physics_RP), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        rewards_R[rows] = _REWARDS[TASKS[task].domain](task, physics_RP[rows], control_RA[rows])
-    return rewards_R
+    starts = range(0, max(len(physics_RP), 1), _ROWS_AT_ONCE)
+    cuts = [slice(start, start + _ROWS_AT_ONCE) for start in starts]
+    return np.concatenate([function(physics_RP[cut], control_RA[cut]) for cut in cuts])
 
 
 def physics_rewards_oracle(
@@ -120,14 +140,11 @@ def _checked(
 def _walker(task: str, physics_RP: np.ndarray, control_RA: np.ndarray) -> np.ndarray:
     del control_RA
     motion = kinematics.torso_motion("walker", physics_RP)
-    standing_R = _tolerance(
-        motion.height, bounds=(WALKER_STAND_HEIGHT, _INFINITY), margin=WALKER_STAND_HEIGHT / 2
-    )
-    stand_R = (3 * standing_R + (1 + motion.upright) / 2) / 4
+    stand_R = walker_stand(motion)
     if task not in WALKER_SPEEDS:
         return stand_R
     speed = WALKER_SPEEDS[task]
-    move_R = _tolerance(
+    move_R = tolerance(
         motion.speed,
         bounds=(speed, _INFINITY),
         margin=speed / 2,
@@ -140,7 +157,7 @@ def _walker(task: str, physics_RP: np.ndarray, control_RA: np.ndarray) -> np.nda
 def _cheetah(task: str, physics_RP: np.ndarray, control_RA: np.ndarray) -> np.ndarray:
     del control_RA
     speed_R = kinematics.torso_motion("cheetah", physics_RP).speed
-    return _tolerance(
+    return tolerance(
         -speed_R if task == "cheetah_run_backward" else speed_R,
         bounds=(CHEETAH_SPEED, _INFINITY),
         margin=CHEETAH_SPEED,
@@ -152,43 +169,63 @@ def _cheetah(task: str, physics_RP: np.ndarray, control_RA: np.ndarray) -> np.nd
 def _quadruped(task: str, physics_RP: np.ndarray, control_RA: np.ndarray) -> np.ndarray:
     del control_RA
     upright_R, speed_R = kinematics.quadruped_motion(physics_RP)
-    upright_reward_R = _tolerance(
+    upright_reward_R = tolerance(
         upright_R, bounds=(1, _INFINITY), margin=2, value_at_margin=0, sigmoid="linear"
     )
     speed = QUADRUPED_SPEEDS[task]
-    move_R = _tolerance(
+    move_R = tolerance(
         speed_R, bounds=(speed, _INFINITY), margin=speed, value_at_margin=0.5, sigmoid="linear"
     )
     return upright_reward_R * move_R
 
 
 def _cartpole(task: str, physics_RP: np.ndarray, control_RA: np.ndarray) -> np.ndarray:
-    cart_R, angle_R, _, angular_velocity_R = physics_RP.T
-    cosine_R = np.cos(angle_R)
+    cart_R, angle_R = physics_RP[:, 0], physics_RP[:, 1]
     if task.endswith("_sparse"):
-        return _tolerance(cart_R, CARTPOLE_CART_RANGE) * _tolerance(cosine_R, CARTPOLE_COSINE_RANGE)
-    upright_R = (cosine_R + 1) / 2
-    centered_R = (1 + _tolerance(cart_R, margin=2)) / 2
-    small_velocity_R = (1 + _tolerance(angular_velocity_R, margin=5)) / 2
-    return upright_R * _small_control(control_RA) * small_velocity_R * centered_R
+        cosine_R = np.cos(angle_R)
+        return tolerance(cart_R, CARTPOLE_CART_RANGE) * tolerance(cosine_R, CARTPOLE_COSINE_RANGE)
+    centered_R = (1 + tolerance(cart_R, margin=2)) / 2
+    return cartpole_upright(physics_RP, control_RA) * centered_R
 
 
 def _point_mass_maze(task: str, physics_RP: np.ndarray, control_RA: np.ndarray) -> np.ndarray:
     # The mass slides in the plane of the targets, from the origin: its joints are its position.
     target_2 = MAZE_TARGETS[task.removeprefix("point_mass_maze_")][:2]
-    distance_R = np.linalg.norm(physics_RP[:, :2] - target_2, axis=1)
-    near_R = _tolerance(distance_R, bounds=(0, MAZE_TARGET_RADIUS), margin=MAZE_TARGET_RADIUS)
-    return near_R * _small_control(control_RA)
+    near_R = nearness(physics_RP[:, :2], target_2, radius=MAZE_TARGET_RADIUS)
+    return near_R * small_control(control_RA)
 
 
 def _jaco(task: str, physics_RP: np.ndarray, control_RA: np.ndarray) -> np.ndarray:
     del control_RA
     target_3 = JACO_TARGETS[task.removeprefix("jaco_")]
-    distance_R = np.linalg.norm(kinematics.jaco_pinch_positions(physics_RP) - target_3, axis=1)
-    return _tolerance(distance_R, bounds=(0, JACO_TARGET_RADIUS), margin=JACO_TARGET_RADIUS)
+    return nearness(
+        kinematics.jaco_pinch_positions(physics_RP), target_3, radius=JACO_TARGET_RADIUS
+    )
 
 
-def _tolerance(
+def walker_stand(motion: kinematics.TorsoMotion) -> np.ndarray:
+    """Reward a walker for an upright torso at standing height: walker_stand."""
+    standing_R = tolerance(
+        motion.height, bounds=(WALKER_STAND_HEIGHT, _INFINITY), margin=WALKER_STAND_HEIGHT / 2
+    )
+    return (3 * standing_R + (1 + motion.upright) / 2) / 4
+
+
+def cartpole_upright(physics_RP: np.ndarray, control_RA: np.ndarray) -> np.ndarray:
+    """Reward a cartpole for an upright pole, slow and with little control, wherever it is."""
+    _, angle_R, _, angular_velocity_R = physics_RP.T
+    upright_R = (np.cos(angle_R) + 1) / 2
+    small_velocity_R = (1 + tolerance(angular_velocity_R, margin=5)) / 2
+    return upright_R * small_control(control_RA) * small_velocity_R
+
+
+def nearness(positions_RX: np.ndarray, target_X: npt.ArrayLike, *, radius: float) -> np.ndarray:
+    """Be 1 within the radius of a target, and fall to 0.1 one radius beyond."""
+    distance_R = np.linalg.norm(positions_RX - np.asarray(target_X), axis=1)
+    return tolerance(distance_R, bounds=(0, radius), margin=radius)
+
+
+def tolerance(
     value_R: np.ndarray,
     bounds: tuple[float, float] = (0.0, 0.0),
     margin: float = 0.0,
@@ -198,9 +235,9 @@ def _tolerance(
     return np.asarray(dm_rewards.tolerance(value_R, bounds=bounds, margin=margin, **shape))
 
 
-def _small_control(control_RA: np.ndarray) -> np.ndarray:
+def small_control(control_RA: np.ndarray) -> np.ndarray:
     """Grow from 0.8 at full control to 1 at none: the factor of cartpole and the point mass."""
-    small_RA = _tolerance(control_RA, margin=1, value_at_margin=0, sigmoid="quadratic")
+    small_RA = tolerance(control_RA, margin=1, value_at_margin=0, sigmoid="quadratic")
     return (4 + small_RA.mean(axis=1)) / 5
 
 

@@ -100,9 +100,11 @@ class Environment:
     Args:
         task: full name of one of `TASKS`.
         action_repeat: control steps for which each decision is held.
+        keep_states: have in `states` the physics state after each control step of the decision
+            before, K (the action repeat) times float64 [P].
     """
 
-    def __init__(self, task: str, *, action_repeat: int = 1) -> None:
+    def __init__(self, task: str, *, action_repeat: int = 1, keep_states: bool = False) -> None:
         self.spec = task_spec(task)
         if not 1 <= action_repeat <= self.spec.episode_steps:
             raise InputError(
@@ -110,6 +112,8 @@ class Environment:
                 f"got {action_repeat}"
             )
         self.action_repeat = action_repeat
+        self._keep_states = keep_states
+        self.states: list[np.ndarray] = []
         self._environment = load_dm_environment(task)
         bounds = self._environment.action_spec()
         # ExoRL rounds bounds and scaled actions to float32. Doing the same makes a stored episode
@@ -152,9 +156,12 @@ class Environment:
             raise ValueError(f"{self.spec.name}: call reset before step, got a step at the end")
         native_A = self.native_action(action)
         reward = 0.0
+        self.states = []
         for _ in range(self.action_repeat):
             timestep = self._environment.step(native_A)
             reward += float(timestep.reward)
+            if self._keep_states:
+                self.states.append(self.physics_state())
         self._steps_left -= 1
         return Step(self._flat(timestep.observation), reward, self._steps_left == 0)
 
@@ -182,6 +189,28 @@ class Environment:
     def physics_state(self) -> np.ndarray:
         """Read the physics state: positions, velocities, activations, float64 [P]."""
         return self._environment.physics.get_state().copy()
+
+    def held_states(self, physics_P: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """Set a physics state, hold an action, and see where each repeated control step leads.
+
+        The episode goes on: call `reset_to` once before the first.
+
+        Args:
+            physics_P: float64 [P].
+            action: [A] in [-1, 1].
+
+        Returns:
+            float64 [action_repeat, P].
+        """
+        physics = self._environment.physics
+        with physics.reset_context():
+            physics.set_state(physics_P)
+        native_A = self.native_action(action)
+        states = []
+        for _ in range(self.action_repeat):
+            self._environment.step(native_A)
+            states.append(physics.get_state().copy())
+        return np.array(states)
 
     def reward_of_state(self, physics_P: np.ndarray, action: np.ndarray | None) -> float:
         """Set a physics state and ask dm_control for its reward; ends the running episode.

@@ -1,7 +1,7 @@
 """Acting step by step: B chains side by side, each with its running trajectories in context."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,6 @@ from agentic_bpt.datasets.hindsight import chain_of_hindsight, is_complete
 from agentic_bpt.datasets.sampler import pad_chains
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.errors import InputError
-from agentic_bpt.models.mlp_policy import MLPPolicy
 from agentic_bpt.models.tokens import Scales, Timesteps
 from agentic_bpt.models.trajectory_transformer import TrajectoryTransformer, timesteps_of
 
@@ -65,16 +64,20 @@ class RandomPolicy(Policy):
 
 
 class ReactivePolicy(Policy):
-    """Acts on the present observation alone: BC-10%."""
+    """Acts on the present observation alone: BC-10%, TD3.
 
-    def __init__(self, model: MLPPolicy, params, scales: Scales):
-        self._apply = jax.jit(partial(model.apply, params, scales=scales))
+    Args:
+        choose: gives actions [B, A] in [-1, 1] for observations float32 [B, O]; is compiled here.
+    """
+
+    def __init__(self, choose: Callable[[np.ndarray], Any]):
+        self._choose = jax.jit(choose)
 
     def act(self, observations_BO):
-        """Apply the network."""
+        """Apply the policy, group by group."""
         rows = -len(observations_BO) % GROUP
         padded = np.pad(np.asarray(observations_BO, np.float32), ((0, rows), (0, 0)))
-        actions = [self._apply(group) for group in np.split(padded, len(padded) // GROUP)]
+        actions = [self._choose(group) for group in np.split(padded, len(padded) // GROUP)]
         return np.concatenate(actions)[: len(observations_BO)]
 
 
@@ -113,33 +116,50 @@ class ContextPolicy(Policy):
         self._act: Any = compiled(partial(model.apply, params, method="act", scales=scales))
         self._read: Any = compiled(partial(model.apply, params, method="read", scales=scales))
 
-    def start(self, target_returns_B, *, trajectories, prompt: Sequence[Trajectory] = ()):
+    def start(
+        self,
+        target_returns_B,
+        *,
+        trajectories,
+        prompt: Sequence[Trajectory] = (),
+        prompts: Sequence[Sequence[Trajectory]] | None = None,
+    ):
         """Begin chains; `prompt` trajectories of the data set stand before the rollouts.
 
+        `prompts` are those of each chain instead: as many in each, and as long in all.
+
         Raises:
-            InputError: more trajectories than the model has numbers for, or a prompt without room.
+            InputError: more trajectories than the model has numbers for, or prompts without room
+                or of unlike lengths.
         """
-        chain_length = trajectories + len(prompt)
+        prompts = [prompt] * len(target_returns_B) if prompts is None else prompts
+        sizes = {(len(each), sum(len(t.rewards) for t in each)) for each in prompts}
+        if len(sizes) != 1:
+            raise InputError(
+                "the prompts of all chains must have as many trajectories and timesteps: choose "
+                f"episodes of one length, got {sorted(sizes)}"
+            )
+        [(prompt_trajectories, prompt_steps)] = sizes
+        chain_length = trajectories + prompt_trajectories
         limit = self._model.sizes.trajectories
         if self._model.config.trajectory_index and chain_length > limit:
             raise InputError(
                 f"this agent numbers its trajectories up to {limit}: ask for fewer, or train with "
                 f"--trajectories {chain_length}; got {chain_length}"
             )
-        if self._context_trajectories and prompt:
+        if self._context_trajectories and prompt_trajectories:
             raise InputError("this agent has one trajectory in its context: no prompt is possible")
         self._targets_B = np.asarray(target_returns_B, np.float64)
         self._groups = -(-len(self._targets_B) // GROUP)
         self._rows = self._groups * GROUP
-        prompt_steps = sum(len(trajectory.rewards) for trajectory in prompt)
         steps = (self._context_trajectories or trajectories) * self._episode_steps
         self._capacity = (steps + prompt_steps + PROMPT_CHUNK + 1) * self._tokens
-        self._trajectory = len(prompt) - 1
+        self._trajectory = prompt_trajectories - 1
         self._has_before = False
         self._clear()
         self._last_known = self._nothing()
-        if prompt:
-            self._read_prompt(prompt)
+        if prompt_trajectories:
+            self._read_prompts(prompts)
 
     def begin_trajectory(self):
         """Begin the next trajectory; with one in the context, forget the one before."""
@@ -230,12 +250,13 @@ class ContextPolicy(Policy):
             observation, scalar, number, number, action, scalar, scalar, action, scalar, scalar
         )
 
-    def _read_prompt(self, prompt: Sequence[Trajectory]) -> None:
-        """Write the prompt into every chain's cache, aimed at that chain's target return."""
-        targets = [*self._targets_B, *[0.0] * (self._rows - len(self._targets_B))]
+    def _read_prompts(self, prompts: Sequence[Sequence[Trajectory]]) -> None:
+        """Write each chain's prompt into its cache, aimed at that chain's target return."""
+        padding = self._rows - len(self._targets_B)
+        targets = [*self._targets_B, *[0.0] * padding]
         chains = [
             chain_of_hindsight(prompt, completion=self._completion, target_return=float(target))
-            for target in targets
+            for prompt, target in zip([*prompts, *[prompts[0]] * padding], targets, strict=True)
         ]
         steps = len(chains[0].rewards_L)
         batch = pad_chains(chains, length=steps + -steps % PROMPT_CHUNK)

@@ -5,7 +5,7 @@ import pytest
 
 from agentic_bpt.datasets.exorl import episode_files, read_episode
 from agentic_bpt.datasets.relabel import relabel
-from agentic_bpt.environments.tasks import TASKS
+from agentic_bpt.environments.tasks import TASKS, Environment
 from agentic_bpt.errors import InputError
 from tests.builders import make_episode
 
@@ -73,12 +73,37 @@ def test_computing_needs_physics(mode):
     assert len(relabel(episode, task="cartpole_swingup", mode="stored")) == 5
 
 
-@pytest.mark.parametrize("mode", ["control", "exorl"])
-def test_repeated_actions_cannot_be_relabelled(mode):
-    episode = make_episode(action_repeat=4)
-    with pytest.raises(InputError, match=r"episode_000000_5.npz: .*--relabel stored; got .* 4"):
-        relabel(episode, task="cartpole_swingup", mode=mode)
-    assert len(relabel(episode, task="cartpole_swingup", mode="stored")) == 5
+@pytest.mark.parametrize(
+    ("acted_in", "paid_by"), [("walker_walk", "walker_run"), ("cartpole_swingup",) * 2]
+)
+def test_repeated_actions_earn_what_the_environment_pays(acted_in, paid_by):
+    environment, payer = (Environment(task, action_repeat=4) for task in (acted_in, paid_by))
+    observations, actions, rewards = [environment.reset(seed=1)], [], [0.0]
+    payer.reset_to(environment.physics_state())
+    physics = [environment.physics_state()]
+    generator = np.random.default_rng(0)
+    for _ in range(30):
+        width = environment.spec.action_width
+        actions.append(generator.uniform(-1, 1, width).astype(np.float32))
+        observations.append(environment.step(actions[-1]).observation)
+        physics.append(environment.physics_state())
+        rewards.append(payer.step(actions[-1]).reward)
+    episode = make_episode(
+        environment.spec.domain,
+        steps=30,
+        observation=np.array(observations),
+        action=np.array([0 * actions[0], *actions]),
+        physics=np.array(physics),
+        action_repeat=4,
+    )
+    got_T = relabel(episode, task=paid_by, mode="control")
+    np.testing.assert_allclose(got_T, rewards[1:], rtol=0, atol=1e-6)
+
+
+def test_an_episode_of_more_decisions_than_fit_is_refused():
+    episode = make_episode(steps=5, action_repeat=250)
+    with pytest.raises(InputError, match=r"at most 4 decisions of 250 control steps.* got 5"):
+        relabel(episode, task="cartpole_swingup", mode="control")
 
 
 def test_four_stored_rewards_are_refused_for_their_unknown_order():

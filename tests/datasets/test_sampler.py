@@ -75,10 +75,40 @@ def test_spread_sampling_draws_returns_evenly_and_no_episode_twice():
         Source(), range(51), returns=returns, longest=4, config=config, batch=400, seed=0
     )
     generator = np.random.default_rng(0)
-    chosen = [chains._choose(generator, 2) for _ in range(400)]
+    chosen = [chains._choose(generator, 2, returns) for _ in range(400)]
     assert all(len(set(episodes)) == 2 for episodes in chosen)
     with_best = np.mean([50 in episodes for episodes in chosen])
     assert 0.65 < with_best < 0.85  # 1 - 1/4; uniform sampling would give 2/51
+
+
+class Negated(Source):
+    """The same episodes in another task: every reward is the opposite."""
+
+    def trajectory(self, episode: int) -> Trajectory:
+        trajectory = super().trajectory(episode)
+        return trajectory._replace(rewards=-trajectory.rewards)
+
+
+def test_chains_of_several_tasks_are_spread_over_the_returns_of_their_own():
+    returns = np.zeros((2, EPISODES))
+    returns[0, 3] = returns[1, 7] = 10.0  # the good episode of each task
+    config = ChainConfig(trajectories=2, trajectory_count="fixed", sampling="spread")
+    chains = ChainSampler(
+        [Source(), Negated()],
+        range(EPISODES),
+        returns=returns,
+        longest=4,
+        config=config,
+        batch=400,
+        seed=0,
+    )
+    rewards_BL = chains.batch(0).rewards_BL
+    negative_B = (rewards_BL < 0).any(axis=1)
+    assert not (negative_B & (rewards_BL > 0).any(axis=1)).any()  # one task a chain
+    assert 0.4 < negative_B.mean() < 0.6
+    for sign, good, chosen_B in ((1, 3, ~negative_B), (-1, 7, negative_B)):
+        with_good = (rewards_BL[chosen_B] == sign * good).any(axis=1).mean()
+        assert 0.65 < with_good < 0.85  # 1 - 1/4
 
 
 def test_padding_is_at_the_end_and_carries_no_loss():
@@ -113,3 +143,43 @@ def test_transitions_come_from_the_given_episodes_with_their_own_actions():
     batch = TransitionSampler(Source(), [3, 5], batch=50, seed=0).batch(0)
     assert set(batch.observations_BO[:, 0]) == {3, 5}
     assert np.allclose(batch.actions_BA, batch.observations_BO / 100)
+
+
+class Counted:
+    """Episode e has e + 1 decisions; an observation names its episode and decision."""
+
+    def trajectory(self, episode: int) -> Trajectory:
+        t = np.arange(episode + 2, dtype=np.float32)
+        observations = np.stack([np.full_like(t, episode), t], axis=1)
+        return Trajectory(observations[:-1], t[:-1, None] / 100, t[:-1] + episode, observations[-1])
+
+
+def test_a_sum_of_rewards_never_crosses_the_end_of_its_episode():
+    drawn = TransitionSampler(
+        Counted(), range(6), batch=500, seed=0, return_steps=3, discount=0.5
+    ).batch(0)
+    episode_B, t_B = drawn.observations_BO.T
+    assert set(episode_B) == {2, 3, 4, 5}  # the others have fewer than 3 rewards
+    assert all(set(t_B[episode_B == e]) == set(range(e - 1)) for e in (2, 3, 4, 5))
+    assert np.allclose(drawn.actions_BA[:, 0], t_B / 100)
+    assert np.array_equal(drawn.next_observations_BO, np.stack([episode_B, t_B + 3], axis=1))
+    first_B = episode_B + t_B
+    expected_B = first_B + 0.5 * (first_B + 1) + 0.25 * (first_B + 2)
+    assert drawn.rewards_B.dtype == np.float32
+    assert np.allclose(drawn.rewards_B, expected_B)
+
+
+def test_the_last_decision_leads_to_the_final_observation():
+    drawn = TransitionSampler(Counted(), [1, 4], batch=200, seed=0).batch(3)
+    last_B = drawn.observations_BO[:, 1] == drawn.observations_BO[:, 0]
+    assert last_B.any()
+    assert np.array_equal(
+        drawn.next_observations_BO[last_B, 1], drawn.observations_BO[last_B, 0] + 1
+    )
+    again = TransitionSampler(Counted(), [1, 4], batch=200, seed=0).batch(3)
+    assert all(np.array_equal(a, b) for a, b in zip(drawn, again, strict=True))
+
+
+def test_no_episode_as_long_as_the_sum_is_refused():
+    with pytest.raises(InputError, match="a sum of 4 rewards needs an episode of as many"):
+        TransitionSampler(Counted(), range(3), batch=5, seed=0, return_steps=4)

@@ -155,3 +155,21 @@ def test_single_policy_runs_on_through_episodes():
             action = single.act(observations[0, n, t])
             assert np.array_equal(action, expected[0, n, t])
             single.observe(float(rewards[0, n, t]), done=t == STEPS - 1)
+
+
+def test_each_chain_reads_its_own_prompt():
+    model, params = build("return-state-action-reward", trajectory_index=True)
+    prompts = [[random_trajectory(20 + 2 * c + k) for k in range(2)] for c in range(3)]
+    observations, rewards, targets = recorded(C=3, N=2)
+    policy = ContextPolicy(model, params, SCALES, episode_steps=STEPS, completion="reached")
+    actions = act_out(policy, observations, rewards, targets, prompts=prompts)
+    chains = [
+        as_chain(observations[c], actions[c], rewards[c], targets[c], "reached", prompts[c])
+        for c in range(3)
+    ]
+    predicted = full_pass(model, params, chains)[:, 2 * STEPS :]
+    assert np.abs(predicted.reshape(actions.shape) - actions).max() < 1e-5
+    with pytest.raises(
+        InputError, match=r"as many trajectories and timesteps.*\(1, 5\), \(2, 10\)"
+    ):
+        policy.start(targets, trajectories=2, prompts=[*prompts[:2], prompts[2][:1]])

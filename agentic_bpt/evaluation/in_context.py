@@ -1,0 +1,269 @@
+"""What context is worth: acting in hidden tasks that nothing but the context tells.
+
+Every chain has a parameter of its own that was not trained on, and is asked for the best return of
+the training episodes under it. The same chains are acted with no prompt, with trajectories of the
+right task before them, of a foreign task, and of the right task with their rewards shuffled.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agentic_bpt.datasets.hidden import HiddenEpisodes
+from agentic_bpt.datasets.sampler import best_episodes
+from agentic_bpt.datasets.trajectory import Trajectory
+from agentic_bpt.environments.hidden_tasks import HiddenEnvironment, HiddenTasks, step_together
+from agentic_bpt.errors import InputError
+from agentic_bpt.evaluation.policy import ContextPolicy, Policy, RandomPolicy
+from agentic_bpt.evaluation.rollout import Rollouts, rollout
+
+
+class InContext(NamedTuple):
+    """What to roll out."""
+
+    trajectories: int = 4
+    """Episodes in a row in each chain, n."""
+    chains: int = 16
+    """Chains; they take the parameters in turn, ExoRL's own tasks first."""
+    prompt_trajectories: int = 2
+    """Trajectories k of the data set before the rollouts of the prompted conditions; with 0 there
+    are none, with 1 none whose rewards are shuffled."""
+    seed: int = 0
+    """Of the episodes, as in other evaluations, and of the shuffling of rewards."""
+
+    def check(self) -> None:
+        """Refuse empty evaluations."""
+        for name, least in (("trajectories", 1), ("chains", 1), ("prompt_trajectories", 0)):
+            if getattr(self, name) < least:
+                flag = name.replace("_", "-")
+                raise InputError(f"--{flag} must be at least {least}, got {getattr(self, name)}")
+
+    def file_name(self) -> str:
+        """Name the result file: one a protocol."""
+        return (
+            f"in-context-n{self.trajectories}-chains{self.chains}"
+            f"-prompt{self.prompt_trajectories}-seed{self.seed}.json"
+        )
+
+
+class Parameters(NamedTuple):
+    """The hidden tasks of an evaluation."""
+
+    values_KD: np.ndarray
+    names: list[str | None]
+    """ExoRL's name of each; None if it has none."""
+    foreign_K: np.ndarray | None
+    """Number of the parameter farthest from each, in units of the training parameters' spread; None
+    if there is one parameter only."""
+
+
+def evaluation_parameters(tasks: HiddenTasks) -> Parameters:
+    """Choose what an agent is evaluated on: ExoRL's own tasks, then held-out parameters."""
+    named_KD = np.array(list(tasks.named.values())).reshape(-1, len(tasks.parameter_names))
+    values_KD = np.concatenate([named_KD, tasks.held_out_KD])
+    names = [*tasks.named, *[None] * len(tasks.held_out_KD)]
+    if len(values_KD) == 1:
+        return Parameters(values_KD, names, None)
+    spread_D = tasks.training_KD.std(axis=0)
+    scaled_KD = values_KD / np.where(spread_D > 0, spread_D, 1)
+    distance_KK = np.linalg.norm(scaled_KD[:, None] - scaled_KD[None], axis=2)
+    return Parameters(values_KD, names, distance_KK.argmax(axis=1))
+
+
+def evaluate_in_context(
+    policy: Policy,
+    episodes: HiddenEpisodes,
+    options: InContext,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Roll a trained agent out in every condition, and a random policy beside it.
+
+    Args:
+        policy: of the agent; prompts need a `ContextPolicy` with the whole chain in its context.
+        episodes: the data that it was trained on; its parameter is told where it was in training.
+        options: what to roll out.
+        progress: told environment steps done and in all.
+
+    Returns:
+        A JSON document without the description of the run: protocol, the parameter, the foreign
+        parameter and the target of each chain, and returns [chain][trajectory] of each condition.
+
+    Raises:
+        InputError: a wrong argument, or a prompt for an agent without room for it.
+    """
+    options.check()
+    if options.prompt_trajectories and not isinstance(policy, ContextPolicy):
+        raise InputError("this agent has no context: use --prompt-trajectories 0")
+    parameters = evaluation_parameters(episodes.tasks)
+    training = episodes.store.training
+    returns_KE = episodes.returns(training, parameters.values_KD)
+    task_C = np.arange(options.chains) % len(parameters.values_KD)
+    targets_C = returns_KE.max(axis=1)[task_C]
+    prompts = _prompts(episodes, options, parameters, returns_KE, task_C)
+    act = _roller(episodes, options, parameters.values_KD[task_C], len(prompts) + 1, progress)
+    conditions = []
+    for context, prompts_C in prompts.items():
+        start: dict[str, Any] = {"prompts": prompts_C} if prompts_C else {}
+        policy.start(targets_C, trajectories=options.trajectories, **start)
+        conditions.append({"context": context, **_outcome(act(policy))})
+    random = RandomPolicy(episodes.store.trajectory(0).actions.shape[1], seed=options.seed)
+    random.start(targets_C, trajectories=options.trajectories)
+    foreign_K = parameters.foreign_K
+    return {
+        "format": 1,
+        "kind": "in_context",
+        "protocol": {
+            "hidden_task": episodes.tasks.text,
+            "told": episodes.told,
+            "trajectories": options.trajectories,
+            "chains": options.chains,
+            "prompt_trajectories": options.prompt_trajectories,
+            "evaluation_seed": options.seed,
+            "target": "best return of the training episodes under the parameter",
+        },
+        "parameter_names": list(episodes.tasks.parameter_names),
+        "parameters": parameters.values_KD[task_C].tolist(),
+        "tasks": [parameters.names[task] for task in task_C],
+        "foreign_parameters": (
+            None if foreign_K is None else parameters.values_KD[foreign_K[task_C]].tolist()
+        ),
+        "target_returns": targets_C.tolist(),
+        "mean_returns": returns_KE.mean(axis=1)[task_C].tolist(),
+        "conditions": conditions,
+        "random": _outcome(act(random)),
+    }
+
+
+def _roller(
+    episodes: HiddenEpisodes,
+    options: InContext,
+    parameters_CD: np.ndarray,
+    rounds: int,
+    progress: Callable[[int, int], None],
+) -> Callable[[Policy], Rollouts]:
+    """Build the chains' environments once; gives what acts in them, `rounds` times."""
+    store = episodes.store
+    environments = [
+        HiddenEnvironment(
+            store.task,
+            episodes.tasks,
+            parameter_D,
+            action_repeat=store.action_repeat,
+            told=episodes.told,
+        )
+        for parameter_D in parameters_CD
+    ]
+    steps = environments[0].episode_steps * store.action_repeat * options.trajectories
+    total = rounds * steps * options.chains
+    done = 0
+
+    def advance(environment_steps: int) -> None:
+        nonlocal done
+        done += environment_steps
+        progress(done, total)
+
+    return partial(
+        rollout,
+        task=store.task,
+        chains_C=np.arange(options.chains),
+        trajectories=options.trajectories,
+        seed=options.seed,
+        action_repeat=store.action_repeat,
+        environments=environments,
+        step_all=step_together,
+        advance=advance,
+    )
+
+
+def _outcome(rolled: Rollouts) -> dict[str, Any]:
+    return {
+        "returns": rolled.returns_CN.tolist(),
+        "seconds": {"model": rolled.model_seconds, "physics": rolled.physics_seconds},
+    }
+
+
+def _prompts(
+    episodes: HiddenEpisodes,
+    options: InContext,
+    parameters: Parameters,
+    returns_KE: np.ndarray,
+    task_C: np.ndarray,
+) -> dict[str, list[list[Trajectory]]]:
+    """Give the prompt of each chain in each condition; no prompts at all for "none"."""
+    prompts: dict[str, list[list[Trajectory]]] = {"none": []}
+    if options.prompt_trajectories == 0:
+        return prompts
+    training = episodes.store.training
+    if options.prompt_trajectories > len(training):
+        raise InputError(
+            f"--prompt-trajectories must be at most {len(training)}, the training episodes of "
+            f"{episodes.store.path}; got {options.prompt_trajectories}"
+        )
+
+    def of_task(task: int) -> list[Trajectory]:
+        """Choose episodes evenly spread by rank of return under a parameter, with the best."""
+        best_first = best_episodes(returns_KE[task], np.arange(len(training)), fraction=1.0)
+        ranks = np.linspace(0, len(training) - 1, options.prompt_trajectories).astype(int)
+        source = episodes.under(parameters.values_KD[task])
+        return [source.trajectory(int(episode)) for episode in training[best_first[ranks]]]
+
+    prompts["right"] = [of_task(task) for task in task_C]
+    if parameters.foreign_K is not None:
+        prompts["foreign"] = [of_task(int(parameters.foreign_K[task])) for task in task_C]
+    if options.prompt_trajectories > 1:
+        prompts["shuffled"] = [
+            shuffle_rewards(prompt, seed=options.seed, chain=chain)
+            for chain, prompt in enumerate(prompts["right"])
+        ]
+    return prompts
+
+
+def shuffle_rewards(
+    trajectories: Sequence[Trajectory], *, seed: int, chain: int
+) -> list[Trajectory]:
+    """Give each trajectory the rewards of another one of them, each used once.
+
+    What was done and what it earned no longer belong together; the rewards are the same ones.
+
+    Raises:
+        InputError: the trajectories have unlike lengths.
+    """
+    lengths = {len(trajectory.rewards) for trajectory in trajectories}
+    if len(lengths) > 1:
+        raise InputError(
+            "rewards can be shuffled among episodes of one length only: ingest such, got lengths "
+            f"{sorted(lengths)}"
+        )
+    order = np.random.default_rng([seed, chain]).permutation(len(trajectories))
+    shuffled = list(trajectories)
+    for taker, giver in zip(order, np.roll(order, 1), strict=True):
+        shuffled[taker] = trajectories[taker]._replace(rewards=trajectories[giver].rewards)
+    return shuffled
+
+
+def lines_of(document: dict[str, Any]) -> list[str]:
+    """Say in a line a condition what came out: means over chains along the chain.
+
+    A score is 0 at the random policy's mean in each chain and 100 at the target of that chain.
+    """
+    targets_C = np.array(document["target_returns"])
+    base_C = np.array(document["random"]["returns"]).mean(axis=1)
+    # A chain whose task the data does no better at than random acting has no scale of its own.
+    scored = targets_C > base_C
+    lines = [f"target {targets_C.mean():.1f}, random {base_C.mean():.1f} (means over chains)"]
+    for condition in document["conditions"]:
+        returns_CN = np.array(condition["returns"])
+        line = f"prompt {condition['context']}: returns {_spaced(returns_CN.mean(axis=0), 1)}"
+        if scored.any():
+            above_CN = (returns_CN - base_C[:, None])[scored]
+            scores_CN = 100 * above_CN / (targets_C - base_C)[scored, None]
+            line += f"; scores {_spaced(scores_CN.mean(axis=0), 0)}"
+        lines.append(line)
+    return lines
+
+
+def _spaced(values: np.ndarray, digits: int) -> str:
+    return " ".join(f"{value:.{digits}f}" for value in values)
