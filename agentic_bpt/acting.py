@@ -14,11 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from agentic_bpt.datasets.hidden import HiddenEpisodes
 from agentic_bpt.datasets.sampler import best_episodes
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.datasets.trajectory import Trajectory
+from agentic_bpt.environments.hidden_tasks import hidden_tasks
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.errors import InputError
+from agentic_bpt.evaluation.in_context import InContext, evaluate_in_context
 from agentic_bpt.evaluation.policy import (
     ContextPolicy,
     Policy,
@@ -27,12 +30,13 @@ from agentic_bpt.evaluation.policy import (
     SinglePolicy,
 )
 from agentic_bpt.evaluation.rollout import rollout
-from agentic_bpt.experiment import CloningAgent, Experiment, TransformerAgent, read_experiment
+from agentic_bpt.experiment import CriticAgent, Experiment, TransformerAgent, read_experiment
+from agentic_bpt.exploration.offline_td3 import act_offline, init_offline
 from agentic_bpt.models.mlp_policy import MLPPolicy
 from agentic_bpt.models.tokens import Scales
 from agentic_bpt.models.trajectory_transformer import timesteps_of
 from agentic_bpt.reports.results import write_json
-from agentic_bpt.run import DATA_FILE, one_timestep, transformer_model
+from agentic_bpt.run import DATA_FILE, observation_width, one_timestep, transformer_model
 from agentic_bpt.training.checkpoint import Checkpoints
 from agentic_bpt.training.metrics import read_metrics
 from agentic_bpt.training.optimizer import make_optimizer
@@ -48,6 +52,7 @@ class TrainedRun(NamedTuple):
     workdir: Path
     experiment: Experiment
     model: Any
+    """The Flax module; None for critics, whose policy is all in `params`."""
     params: Any
     scales: Scales
     steps: int
@@ -57,17 +62,20 @@ class TrainedRun(NamedTuple):
     def policy(self, *, cache_dtype: str = "float32") -> Policy:
         """Build the policy that acts."""
         agent = self.experiment.agent
-        if isinstance(agent, CloningAgent):
-            return ReactivePolicy(self.model, self.params, self.scales)
-        return ContextPolicy(
-            self.model,
-            self.params,
-            self.scales,
-            episode_steps=self.data["episode_steps"],
-            completion=agent.chain.completion,
-            context_trajectories=agent.context_trajectories,
-            cache_dtype=cache_dtype,
-        )
+        if isinstance(agent, TransformerAgent):
+            return ContextPolicy(
+                self.model,
+                self.params,
+                self.scales,
+                episode_steps=self.data["episode_steps"],
+                completion=agent.chain.completion,
+                context_trajectories=agent.context_trajectories,
+                cache_dtype=cache_dtype,
+            )
+        if isinstance(agent, CriticAgent):
+            mean_O, std_O = self.scales.observation_mean_O, self.scales.observation_std_O
+            return ReactivePolicy(partial(act_offline, self.params, mean_O=mean_O, std_O=std_O))
+        return ReactivePolicy(partial(self.model.apply, self.params, scales=self.scales))
 
 
 def load_run(workdir: Path) -> TrainedRun:
@@ -78,31 +86,41 @@ def load_run(workdir: Path) -> TrainedRun:
     """
     experiment = read_experiment(workdir)
     data = read_data(workdir)
-    agent, spec = experiment.agent, task_spec(data["task"])
-    scales = Scales(*(jnp.zeros(n) for n in ((spec.observation_width,),) * 2), *[jnp.zeros(())] * 2)
-    if isinstance(agent, CloningAgent):
-        model: Any = MLPPolicy(agent.model, spec.action_width)
-        arguments: tuple = (jnp.zeros((1, spec.observation_width)), scales)
-    else:
-        model = transformer_model(agent, data["task"], data["episode_steps"])
-        one = one_timestep(data["task"])
-        arguments = (timesteps_of(one), one.valid_BL, scales)
-    optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
-    template = jax.eval_shape(
-        lambda: init_state(model.init(jax.random.key(0), *arguments), optimizer)
-    )
+    width = observation_width(experiment, data["task"])
+    scales = Scales(*(jnp.zeros(n) for n in ((width,), (width,), (), ())))
+    model, template = _template(experiment, data, scales)
     checkpoints = Checkpoints(workdir / "checkpoints")
     saved = checkpoints.restore({"state": template, "scales": scales})
     checkpoints.close()
-    state = TrainState(*saved["state"])
+    state = type(template)(*saved["state"])
     return TrainedRun(
         workdir=workdir,
         experiment=experiment,
         model=model,
-        params=state.params,
+        params=state.params if isinstance(state, TrainState) else state.actor,
         scales=Scales(*saved["scales"]),
         steps=int(state.step),
         data=data,
+    )
+
+
+def _template(experiment: Experiment, data: dict[str, Any], scales: Scales) -> tuple[Any, Any]:
+    """Give the model of a run, and a training state that is shapes only."""
+    agent, spec = experiment.agent, task_spec(data["task"])
+    optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
+    widths = {"observation_width": spec.observation_width, "action_width": spec.action_width}
+    if isinstance(agent, CriticAgent):
+        fresh = partial(init_offline, agent.learner, optimizer, seed=experiment.seed, **widths)
+        return None, jax.eval_shape(fresh)
+    if isinstance(agent, TransformerAgent):
+        model: Any = transformer_model(agent, data["task"], data["episode_steps"])
+        one = one_timestep(experiment, data["task"])
+        arguments: tuple = (timesteps_of(one), one.valid_BL, scales)
+    else:
+        model = MLPPolicy(agent.model, spec.action_width)
+        arguments = (jnp.zeros((1, spec.observation_width)), scales)
+    return model, jax.eval_shape(
+        lambda: init_state(model.init(jax.random.key(0), *arguments), optimizer)
     )
 
 
@@ -138,6 +156,8 @@ class Evaluation(NamedTuple):
     """Trajectories of the data set that stand before the rollouts, ascending (0: as published)."""
     target_return: float | None = None
     """Return asked for; None: the best of the training split."""
+    multipliers: tuple[float, ...] = TARGET_MULTIPLIERS
+    """What an agent that is asked for a return is asked for, in units of it; 1.0 first."""
 
     def check(self) -> None:
         """Refuse empty evaluations."""
@@ -164,7 +184,7 @@ def evaluate_run(
 ) -> Path:
     """Roll out a trained run and a random policy, and write the result file into its folder.
 
-    An agent that is asked for a return acts at all `TARGET_MULTIPLIERS` of it, side by side.
+    An agent that is asked for a return acts at all `multipliers` of it, side by side.
 
     Raises:
         InputError: a wrong argument, or a run that cannot be loaded.
@@ -172,7 +192,7 @@ def evaluate_run(
     evaluation.check()
     run = load_run(workdir)
     conditioned = isinstance(run.experiment.agent, TransformerAgent)
-    multipliers = TARGET_MULTIPLIERS if conditioned else (1.0,)
+    multipliers = evaluation.multipliers if conditioned else (1.0,)
     target = run.data["best"] if evaluation.target_return is None else evaluation.target_return
     targets = np.repeat(np.asarray(multipliers) * target, evaluation.chains)
     spec, repeat = task_spec(run.data["task"]), run.data["action_repeat"]
@@ -229,6 +249,32 @@ def evaluate_run(
     return path
 
 
+def evaluate_hidden(
+    workdir: Path,
+    options: InContext,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Roll a run that was trained on hidden tasks out on held-out ones; write and give the result.
+
+    Raises:
+        InputError: a wrong argument, a run without a hidden task, or data that is not the run's.
+    """
+    run = load_run(workdir)
+    agent = run.experiment.agent
+    if not isinstance(agent, TransformerAgent) or not agent.hidden_task:
+        raise InputError(f"{workdir}: was not trained with --hidden-task: use evaluate")
+    with Store.open(Path(run.data["path"])) as store:
+        if store.data_hash != run.data["data_hash"]:
+            raise InputError(f"{store.path}: is not the data that {workdir} was trained on")
+        episodes = HiddenEpisodes(store, hidden_tasks(agent.hidden_task), told=agent.told)
+        found = evaluate_in_context(run.policy(), episodes, options, progress=progress)
+    document = {**_describe_run(run, command), **found}
+    write_json(workdir / options.file_name(), document)
+    return document
+
+
 def _prompt(run: TrainedRun, evaluation: Evaluation) -> list[Trajectory]:
     """Choose training trajectories evenly spread by rank of return, the best one among them."""
     count = evaluation.prompt_trajectories
@@ -259,6 +305,10 @@ def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
             "sampling": agent.chain.sampling,
             "loss": agent.chain.loss,
         }
+        if agent.hidden_task:
+            settings |= {"hidden_task": agent.hidden_task, "told": agent.told}
+    elif isinstance(agent, CriticAgent):
+        settings |= {"width": agent.learner.hidden_width, "bc_alpha": agent.bc_alpha}
     lines = read_metrics(run.workdir / "metrics.jsonl")
     rates = [line["tokens_per_second"] for line in lines if "tokens_per_second" in line]
     return {

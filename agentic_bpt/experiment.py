@@ -10,6 +10,7 @@ from typing import Any
 
 from agentic_bpt.datasets.sampler import ChainConfig
 from agentic_bpt.errors import InputError
+from agentic_bpt.exploration.actor_critic import ActorCriticConfig
 from agentic_bpt.models.mlp_policy import MLPConfig
 from agentic_bpt.models.trajectory_transformer import TrajectoryTransformerConfig
 from agentic_bpt.training.loop import LoopConfig
@@ -30,6 +31,16 @@ class TransformerAgent:
     """Tokens and core."""
     context_trajectories: int | None = None
     """Trajectories in the context when acting: None the whole chain, 1 a fresh start each (DT)."""
+    hidden_task: str = ""
+    """What `environments.hidden_tasks` names: each chain is of another task, which nothing but its
+    rewards tells. Empty: all are of the store's task."""
+    told: bool = False
+    """Put the hidden task's parameter into the observations: the agent that need not find it."""
+
+    def __post_init__(self):
+        """Refuse to tell what is not hidden."""
+        if self.told and not self.hidden_task:
+            raise InputError("--told needs a --hidden-task whose parameter is told")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +54,21 @@ class CloningAgent:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CriticAgent:
+    """A policy that seeks the value of two critics learnt from single steps: TD3 and TD3+BC."""
+
+    bc_alpha: float | None = None
+    """The value's weight beside imitation (alpha of TD3+BC); None: the policy imitates nothing."""
+    learner: ActorCriticConfig = dataclasses.field(default_factory=ActorCriticConfig)
+    """Networks, critics' target, and noise."""
+
+    def __post_init__(self):
+        """Refuse a weight that seeks low values."""
+        if self.bc_alpha is not None and self.bc_alpha <= 0:
+            raise InputError(f"bc_alpha must be positive, got {self.bc_alpha}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """Everything that decides the parameters at the end of training."""
 
@@ -52,14 +78,14 @@ class Experiment:
     """Path of the store; not compared when a run is resumed, its content is."""
     data_hash: str = ""
     """Hash of the store's content."""
-    agent: TransformerAgent | CloningAgent
+    agent: TransformerAgent | CloningAgent | CriticAgent
     """Model and data of the method."""
     optimizer: OptimizerConfig
     """Optimiser."""
     loop: LoopConfig
     """Length of training."""
     batch: int
-    """Chains (or single steps, for an MLP) an update."""
+    """Chains (or single steps, for a method without chains) an update."""
     accumulate: int = 1
     """Parts that a batch is worked on in, one after another: less memory, same update."""
     seed: int = 0
@@ -67,6 +93,8 @@ class Experiment:
 
     def __post_init__(self):
         """Refuse batches that cannot be cut."""
+        if isinstance(self.agent, CriticAgent) and self.accumulate != 1:
+            raise InputError(f"--accumulate means nothing to method {self.method}: leave it out")
         if self.batch < 1 or self.accumulate < 1 or self.batch % self.accumulate:
             raise InputError(f"accumulate must divide batch {self.batch}, got {self.accumulate}")
 
@@ -155,7 +183,7 @@ def _build(kind: Any, value: Any) -> Any:
     if isinstance(kind, types.UnionType):
         for option in typing.get_args(kind):
             is_config = dataclasses.is_dataclass(option) and isinstance(value, dict)
-            if is_config and {field.name for field in dataclasses.fields(option)} == set(value):
+            if is_config and {field.name for field in dataclasses.fields(option)} >= set(value):
                 return _build(option, value)
         return value
     if not dataclasses.is_dataclass(kind):

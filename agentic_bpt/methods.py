@@ -9,14 +9,22 @@ Preset "cpu" is what two cores train in minutes: two layers of width 64, one tok
 higher learning rate, chains spread over the range of returns, and the loss on the last (best)
 trajectory of a chain. With the loss on all, the first trajectories teach the agent to act badly
 under a high target return.
+
+For td3_offline and td3_bc preset "paper" is that of the agents that ExoRL published: two layers of
+1,024, batch 1024, 500,000 updates of Adam at 1e-4, one-step returns, the policy updated as often as
+the critics. Unlike theirs, ours see normalised observations, as TD3+BC (arXiv 2106.06860) has it.
+Theirs learn from about the first 1M decisions of an archive: to compare, ingest no more
+(`--episodes 1000 --select first`).
 """
 
 import dataclasses
+import math
 
 from agentic_bpt.blockwise.core import CoreConfig
 from agentic_bpt.datasets.sampler import ChainConfig
 from agentic_bpt.errors import InputError
-from agentic_bpt.experiment import CloningAgent, Experiment, TransformerAgent
+from agentic_bpt.experiment import CloningAgent, CriticAgent, Experiment, TransformerAgent
+from agentic_bpt.exploration.actor_critic import ActorCriticConfig
 from agentic_bpt.models.mlp_policy import MLPConfig
 from agentic_bpt.models.trajectory_transformer import TrajectoryTransformerConfig
 from agentic_bpt.training.loop import LoopConfig
@@ -93,6 +101,37 @@ _CLONING = {
     ),
 }
 
+
+_ADAM = OptimizerConfig(
+    learning_rate=1e-4,
+    warmup_steps=0,
+    schedule="constant",
+    weight_decay=0.0,
+    gradient_clip=math.inf,
+)
+
+
+def _critics(name: str, bc_alpha: float | None) -> dict[str, Experiment]:
+    learner = ActorCriticConfig(actor_every_updates=1, return_steps=1)
+    paper_learner = dataclasses.replace(learner, hidden_width=1024)
+    return {
+        "cpu": Experiment(
+            method=name,
+            agent=CriticAgent(bc_alpha=bc_alpha, learner=learner),
+            optimizer=dataclasses.replace(_ADAM, learning_rate=3e-4),
+            loop=LoopConfig(steps=8_000, log_every_steps=100, checkpoint_every_steps=1_000),
+            batch=256,
+        ),
+        "paper": Experiment(
+            method=name,
+            agent=CriticAgent(bc_alpha=bc_alpha, learner=paper_learner),
+            optimizer=_ADAM,
+            loop=LoopConfig(steps=500_000, log_every_steps=1_000, checkpoint_every_steps=10_000),
+            batch=1024,
+        ),
+    }
+
+
 METHODS: dict[str, Method] = {
     "at": Method(
         summary="Agentic Transformer: N trajectories in context, worst to best",
@@ -103,6 +142,14 @@ METHODS: dict[str, Method] = {
         presets=_transformer(4, 1),
     ),
     "bc10": Method(summary="BC-10%: an MLP on the best tenth of episodes", presets=_CLONING),
+    "td3_offline": Method(
+        summary="TD3 on the stored episodes: a policy that seeks the value of learnt critics",
+        presets=_critics("td3_offline", None),
+    ),
+    "td3_bc": Method(
+        summary="TD3+BC: the same, kept near the actions of the data",
+        presets=_critics("td3_bc", 2.5),
+    ),
 }
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from agentic_bpt.datasets.hidden import HiddenEpisodes, hidden_sampler
 from agentic_bpt.datasets.sampler import (
     ChainBatch,
     ChainSampler,
@@ -20,16 +21,19 @@ from agentic_bpt.datasets.sampler import (
     best_episodes,
 )
 from agentic_bpt.datasets.store import Store
+from agentic_bpt.environments.hidden_tasks import hidden_tasks
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.errors import InputError
 from agentic_bpt.experiment import (
     CloningAgent,
+    CriticAgent,
     Experiment,
     TransformerAgent,
     first_difference,
     read_experiment,
     write_experiment,
 )
+from agentic_bpt.exploration.offline_td3 import make_offline
 from agentic_bpt.models.losses import action_error, chain_loss
 from agentic_bpt.models.mlp_policy import MLPPolicy
 from agentic_bpt.models.tokens import LAYOUTS, Scales
@@ -51,7 +55,7 @@ _VALIDATION_SEED = 2**31 - 1  # any fixed number that is not a training seed
 
 
 class Parts(NamedTuple):
-    """A method made concrete for a store."""
+    """A method that lowers one loss, made concrete for a store."""
 
     model: Any
     params: Any
@@ -60,6 +64,19 @@ class Parts(NamedTuple):
     """(params, batch, dropout seed or None) -> (sum, count)."""
     batch_at: Callable[[int], Any]
     validation_at: Callable[[int], Any] | None
+    tokens_per_batch: int
+
+
+class Training(NamedTuple):
+    """What the training loop needs of any method."""
+
+    state: Any
+    """Where it starts: a structure of arrays, of which `step` counts the updates done."""
+    step: Callable
+    """(state, batch) -> (state, metrics), pure; `loss` is among the metrics."""
+    batch_at: Callable[[int], Any]
+    scales: Scales
+    hooks: list[Hook]
     tokens_per_batch: int
 
 
@@ -74,31 +91,52 @@ def scales_of(store: Store) -> Scales:
     )
 
 
+def make_training(experiment: Experiment, store: Store) -> Training:
+    """Build initial state, update and batches of an experiment."""
+    agent, batch, seed = experiment.agent, experiment.batch, experiment.seed
+    optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
+    if isinstance(agent, CriticAgent):
+        offline = make_offline(
+            store, agent.learner, optimizer, bc_alpha=agent.bc_alpha, batch=batch, seed=seed
+        )
+        return Training(*offline, scales_of(store), [], batch)
+    parts = make_parts(experiment, store)
+    step = make_train_step(parts.loss, optimizer, accumulate=experiment.accumulate, seed=seed)
+    state, hooks = init_state(parts.params, optimizer), _hooks(parts)
+    return Training(state, step, parts.batch_at, parts.scales, hooks, parts.tokens_per_batch)
+
+
 def make_parts(experiment: Experiment, store: Store) -> Parts:
-    """Build model, initial parameters, loss and batches of an experiment."""
-    scales = scales_of(store)
-    if isinstance(experiment.agent, CloningAgent):
-        return _cloning_parts(experiment, experiment.agent, store, scales)
-    return _transformer_parts(experiment, experiment.agent, store, scales)
+    """Build model, initial parameters, loss and batches of a method that lowers one loss."""
+    agent = experiment.agent
+    if isinstance(agent, CloningAgent):
+        return _cloning_parts(experiment, agent, store)
+    if isinstance(agent, TransformerAgent):
+        return _transformer_parts(experiment, agent, store)
+    raise ValueError(f"{experiment.method} lowers two losses, its critics' and its policy's")
 
 
-def _transformer_parts(
-    experiment: Experiment, agent: TransformerAgent, store: Store, scales: Scales
-) -> Parts:
+def _transformer_parts(experiment: Experiment, agent: TransformerAgent, store: Store) -> Parts:
     longest = int(store.lengths.max())
+    hidden, scales, returns = None, scales_of(store), store.returns
+    if agent.hidden_task:
+        hidden = HiddenEpisodes(store, hidden_tasks(agent.hidden_task), told=agent.told)
+        returns = hidden.returns(np.arange(len(store)), hidden.tasks.training_KD)
+        scales = _hidden_scales(hidden, returns[:, store.training])
     model = transformer_model(agent, store.task, episode_steps(store))
 
     def sampler(episodes, trajectories, seed, count):
         chain = dataclasses.replace(agent.chain, trajectories=trajectories, trajectory_count=count)
-        return ChainSampler(
-            store,
-            episodes,
-            returns=store.returns[episodes],
-            longest=longest,
-            config=chain,
-            batch=experiment.batch,
-            seed=seed,
-        )
+        options: dict[str, Any] = {
+            "returns": returns[..., episodes],
+            "longest": longest,
+            "config": chain,
+            "batch": experiment.batch,
+            "seed": seed,
+        }
+        if hidden is not None:
+            return hidden_sampler(hidden, episodes, **options)
+        return ChainSampler(store, episodes, **options)
 
     chain = agent.chain
     training = sampler(store.training, chain.trajectories, experiment.seed, chain.trajectory_count)
@@ -106,7 +144,7 @@ def _transformer_parts(
     if len(store.validation):
         count = min(chain.trajectories, len(store.validation))
         validation = sampler(store.validation, count, _VALIDATION_SEED, "fixed").batch
-    one = one_timestep(store.task)
+    one = one_timestep(experiment, store.task)
     key = jax.random.key(experiment.seed)
     params = model.init(key, timesteps_of(one), one.valid_BL, scales)
     tokens = (
@@ -122,14 +160,28 @@ def transformer_model(agent: TransformerAgent, task: str, steps: int) -> Traject
     return TrajectoryTransformer(agent.model, sizes)
 
 
-def one_timestep(task: str) -> ChainBatch:
+def _hidden_scales(hidden: HiddenEpisodes, returns_KE: np.ndarray) -> Scales:
+    """Take the units of the training split under all training parameters."""
+    store = hidden.store
+    units = hidden.units(returns_KE, longest=int(store.lengths[store.training].max()))
+    return Scales(*(jnp.asarray(unit, jnp.float32) for unit in units))
+
+
+def observation_width(experiment: Experiment, task: str) -> int:
+    """Count the numbers that an agent sees: those of the task, and a parameter that it is told."""
+    agent, width = experiment.agent, task_spec(task).observation_width
+    if isinstance(agent, TransformerAgent) and agent.told:
+        width += len(hidden_tasks(agent.hidden_task).parameter_names)
+    return width
+
+
+def one_timestep(experiment: Experiment, task: str) -> ChainBatch:
     """Make a batch of one chain of one timestep: the shapes that parameters depend on."""
-    spec = task_spec(task)
     scalar, number = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int32)
     yes = np.ones((1, 1), bool)
     return ChainBatch(
-        np.zeros((1, 1, spec.observation_width), np.float32),
-        np.zeros((1, 1, spec.action_width), np.float32),
+        np.zeros((1, 1, observation_width(experiment, task)), np.float32),
+        np.zeros((1, 1, task_spec(task).action_width), np.float32),
         *(scalar, scalar, scalar, number, number, yes, yes),
     )
 
@@ -140,9 +192,8 @@ def episode_steps(store: Store) -> int:
     return max(acting, int(store.lengths.max()))
 
 
-def _cloning_parts(
-    experiment: Experiment, agent: CloningAgent, store: Store, scales: Scales
-) -> Parts:
+def _cloning_parts(experiment: Experiment, agent: CloningAgent, store: Store) -> Parts:
+    scales = scales_of(store)
     model = MLPPolicy(agent.model, task_spec(store.task).action_width)
     best = best_episodes(store.returns, store.training, fraction=agent.best_fraction)
     training = TransitionSampler(store, best, batch=experiment.batch, seed=experiment.seed)
@@ -196,27 +247,23 @@ def train_run(experiment: Experiment, workdir: Path, *, label: str | None = None
             checkpoints.close()
             return
         _require_fit(experiment, store)
-        parts = make_parts(experiment, store)
-        optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
-        state = init_state(parts.params, optimizer)
+        training = make_training(experiment, store)
+        state, beside = training.state, {"scales": training.scales}
         if checkpoints.latest_step is not None:
-            saved = checkpoints.restore({"state": state, "scales": parts.scales})
-            state = TrainState(*saved["state"])
-        step = make_train_step(
-            parts.loss, optimizer, accumulate=experiment.accumulate, seed=experiment.seed
-        )
+            saved = checkpoints.restore({"state": state, **beside})
+            state = type(state)(*saved["state"])
         metrics = MetricsWriter(workdir, resume_step=int(state.step))
         try:
             train(
                 state,
                 config=experiment.loop,
-                step_function=jax.jit(step, donate_argnums=0),
-                batch_at=parts.batch_at,
-                tokens_per_batch=parts.tokens_per_batch,
+                step_function=jax.jit(training.step, donate_argnums=0),
+                batch_at=training.batch_at,
+                tokens_per_batch=training.tokens_per_batch,
                 checkpoints=checkpoints,
-                saved_beside={"scales": parts.scales},
+                saved_beside=beside,
                 metrics=metrics,
-                hooks=_hooks(parts),
+                hooks=training.hooks,
                 label=label or f"train {experiment.method}",
             )
         finally:
@@ -247,8 +294,8 @@ def _require_fit(experiment: Experiment, store: Store) -> None:
     if not isinstance(experiment.agent, TransformerAgent):
         return
     with_engine(experiment, jax.default_backend())
-    spec = task_spec(store.task)
-    line = require_fit(experiment, spec.observation_width, spec.action_width, episode_steps(store))
+    widths = observation_width(experiment, store.task), task_spec(store.task).action_width
+    line = require_fit(experiment, *widths, episode_steps(store))
     if line:
         print(line, file=sys.stderr)
 

@@ -41,6 +41,8 @@ def test_every_option_of_train_stands_in_the_experiment_of_at():
     values |= {"sampling": "spread", "engine": "portable", "recompute_attention": True}
     values |= {"layout": "joint", "scheme": "vanilla", "dtype": "bfloat16"}
     values |= {"trajectory_index": True, "dropout": 0.5, "learning_rate": 0.25}
+    values |= {"hidden_task": "walker_speed", "told": True}
+    experiment = override(experiment, "hidden_task", OVERRIDES["hidden_task"], "maze_goal")
     for name, places in OVERRIDES.items():
         changed = override(experiment, name, places, values.get(name, 2))
         difference = first_difference(experiment, changed)
@@ -54,7 +56,7 @@ def test_a_field_that_a_method_does_not_use_does_not_exist_for_it():
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(InputError, match="at, dt, bc10; got 'ppo'"):
+    with pytest.raises(InputError, match="at, dt, bc10, td3_offline, td3_bc; got 'ppo'"):
         preset_of("ppo", "cpu")
     with pytest.raises(InputError, match="cpu, paper; got 'tpu'"):
         preset_of("at", "tpu")
@@ -65,3 +67,8 @@ def test_a_damaged_file_is_one_line(text, tmp_path):
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(InputError, match=r"experiment.json: cannot be read"):
         read_experiment(tmp_path)
+
+
+def test_nothing_is_told_that_is_not_hidden():
+    with pytest.raises(InputError, match="--told needs a --hidden-task"):
+        override(preset_of("at", "cpu"), "told", OVERRIDES["told"], True)

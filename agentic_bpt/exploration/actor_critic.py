@@ -1,5 +1,6 @@
-"""The learner that both explorers share: a policy and two critics, as pure functions."""
+"""What collectors and offline TD3 share: a policy and two critics, updated by pure functions."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,11 +21,37 @@ from agentic_bpt.exploration.networks import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnerConfig:
-    """Settings of the actor-critic; the defaults are for one or two CPU cores."""
+class ActorCriticConfig:
+    """What an update depends on beside its optimiser; the defaults are for a CPU core or two."""
 
     hidden_width: int = 256
     """Width of every hidden layer (published: 1,024)."""
+    actor_every_updates: int = 2
+    """Critic updates for each actor update (TD3's delay)."""
+    return_steps: int = 3
+    """Rewards summed before the critic's bootstrap."""
+    discount: float = 0.99
+    """Discount of one decision."""
+    target_rate: float = 0.01
+    """Fraction by which the target critic moves towards the critic at each update."""
+    noise: float = 0.2
+    """Standard deviation of the action noise, in learning and in a collector's acting."""
+    noise_clip: float = 0.3
+    """Bound of the action noise in learning."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        _require_positive(self, "hidden_width", "actor_every_updates", "return_steps")
+        _require_not_negative(self, "noise", "noise_clip")
+        for name in ("discount", "target_rate"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InputError(f"{name} must lie in (0, 1], got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerConfig(ActorCriticConfig):
+    """Settings of an actor-critic that collects what it learns from."""
+
     learning_rate: float = 3e-4
     """Adam's step size, for all networks (published: 1e-4)."""
     batch_size: int = 256
@@ -35,34 +62,29 @@ class LearnerConfig:
     """Decisions for each update."""
     updates_per_call: int = 32
     """Updates in one compiled call: enough to make its dispatch cost nothing."""
-    actor_every_updates: int = 2
-    """Critic updates for each actor update (TD3's delay)."""
-    return_steps: int = 3
-    """Rewards summed before the critic's bootstrap."""
-    discount: float = 0.99
-    """Discount of one decision."""
-    target_rate: float = 0.01
-    """Fraction by which the target critic moves towards the critic at each update."""
-    noise: float = 0.2
-    """Standard deviation of the action noise, in collecting and in learning."""
-    noise_clip: float = 0.3
-    """Bound of the action noise in learning."""
     replay_steps: int = 1_000_000
     """Newest decisions that are learned from."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
-        positive = ("hidden_width", "learning_rate", "batch_size", "update_every_steps")
-        positive += ("updates_per_call", "actor_every_updates", "return_steps", "replay_steps")
-        for name in positive:
-            if getattr(self, name) <= 0:
-                raise InputError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("uniform_steps", "noise", "noise_clip"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("discount", "target_rate"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(f"{name} must lie in (0, 1], got {getattr(self, name)}")
+        super().__post_init__()
+        _require_positive(self, "learning_rate", "batch_size", "update_every_steps")
+        _require_positive(self, "updates_per_call", "replay_steps")
+        _require_not_negative(self, "uniform_steps")
+
+
+def _require_positive(config: ActorCriticConfig, *names: str) -> None:
+    """Refuse a setting of 0 or less."""
+    for name in names:
+        if getattr(config, name) <= 0:
+            raise InputError(f"{name} must be positive, got {getattr(config, name)}")
+
+
+def _require_not_negative(config: ActorCriticConfig, *names: str) -> None:
+    """Refuse a setting below 0."""
+    for name in names:
+        if getattr(config, name) < 0:
+            raise InputError(f"{name} must not be negative, got {getattr(config, name)}")
 
 
 class Batch(NamedTuple):
@@ -86,6 +108,15 @@ class ActorCritic(NamedTuple):
     critic_optimizer: optax.OptState
     updates: jax.Array  # int32 []
 
+    @property
+    def step(self) -> jax.Array:
+        """Give the updates done, under the training loop's name for them."""
+        return self.updates
+
+
+ActorLoss = Callable[[Actor, Critic, Batch], jax.Array]
+"""What the policy's update lowers, a scalar."""
+
 
 def init_actor_critic(
     draws: np.random.Generator,
@@ -94,10 +125,10 @@ def init_actor_critic(
     observation_width: int,
     action_width: int,
 ) -> ActorCritic:
-    """Draw a fresh actor-critic whose target critic equals its critic."""
+    """Draw a collector's fresh actor-critic, whose target critic equals its critic."""
     widths = {"observation_width": observation_width, "action_width": action_width}
     actor = init_actor(draws, hidden=config.hidden_width, **widths)
-    critic = init_critic(draws, hidden=config.hidden_width, **widths)
+    critic = init_critic(draws, hidden=config.hidden_width, own_trunks=False, **widths)
     adam = optax.adam(config.learning_rate)
     return ActorCritic(
         actor, critic, critic, adam.init(actor), adam.init(critic), jnp.asarray(np.int32(0))
@@ -113,7 +144,7 @@ def noisy_actions(actor: Actor, observations_BO: jax.Array, noise_BA: jax.Array)
     return actions_BA + jax.lax.stop_gradient(jnp.clip(actions_BA, -1.0, 1.0) - actions_BA)
 
 
-def target_values(state: ActorCritic, batch: Batch, config: LearnerConfig) -> jax.Array:
+def target_values(state: ActorCritic, batch: Batch, config: ActorCriticConfig) -> jax.Array:
     """Give the critics' target [B]: the window's rewards, then the lesser target value at its end.
 
     No episode ends early in these tasks, so there is always a bootstrap (TD3, arXiv 1802.09477).
@@ -124,43 +155,73 @@ def target_values(state: ActorCritic, batch: Batch, config: LearnerConfig) -> ja
     return batch.rewards + config.discount**config.return_steps * jnp.minimum(first_B, second_B)
 
 
-def update_critic(state: ActorCritic, batch: Batch, config: LearnerConfig) -> ActorCritic:
-    """Move both critics towards their target by one step of Adam, and the target critic after."""
+def negative_value(actor: Actor, critic: Critic, batch: Batch) -> jax.Array:
+    """Give the mean of the first critic's value of the policy's noisy actions, negative (TD3)."""
+    actions_BA = noisy_actions(actor, batch.observations, batch.actor_noise)
+    (value_B,) = apply_critic(critic, batch.observations, actions_BA, heads=1)
+    return -value_B.mean()
+
+
+def update_critic(
+    state: ActorCritic,
+    batch: Batch,
+    config: ActorCriticConfig,
+    optimizer: optax.GradientTransformation,
+) -> tuple[ActorCritic, dict[str, jax.Array]]:
+    """Move both critics towards their target by one step, and the target critic after them.
+
+    The metrics are the critics' `loss` before the step, and the mean of the target, `value`.
+    """
     target_B = target_values(state, batch, config)
 
     def loss(critic: Critic) -> jax.Array:
         first_B, second_B = apply_critic(critic, batch.observations, batch.actions)
         return jnp.square(first_B - target_B).mean() + jnp.square(second_B - target_B).mean()
 
-    gradient = jax.grad(loss)(state.critic)
-    adam = optax.adam(config.learning_rate)
-    change, optimizer = adam.update(gradient, state.critic_optimizer)
+    error, gradient = jax.value_and_grad(loss)(state.critic)
+    change, optimizer_state = optimizer.update(gradient, state.critic_optimizer, state.critic)
     critic = optax.apply_updates(state.critic, change)
     target = optax.incremental_update(critic, state.critic_target, config.target_rate)
-    return state._replace(critic=critic, critic_target=target, critic_optimizer=optimizer)
+    moved = state._replace(critic=critic, critic_target=target, critic_optimizer=optimizer_state)
+    return moved, {"loss": error, "value": target_B.mean()}
 
 
-def update_actor(state: ActorCritic, batch: Batch, config: LearnerConfig) -> ActorCritic:
-    """Move the policy up the first critic's value by one step of Adam."""
+def update_actor(
+    state: ActorCritic,
+    batch: Batch,
+    optimizer: optax.GradientTransformation,
+    loss: ActorLoss,
+) -> ActorCritic:
+    """Move the policy down its loss by one step."""
+    gradient = jax.grad(loss)(state.actor, state.critic, batch)
+    change, optimizer_state = optimizer.update(gradient, state.actor_optimizer, state.actor)
+    actor = optax.apply_updates(state.actor, change)
+    return state._replace(actor=actor, actor_optimizer=optimizer_state)
 
-    def loss(actor: Actor) -> jax.Array:
-        actions_BA = noisy_actions(actor, batch.observations, batch.actor_noise)
-        (value_B,) = apply_critic(state.critic, batch.observations, actions_BA, heads=1)
-        return -value_B.mean()
 
-    gradient = jax.grad(loss)(state.actor)
-    adam = optax.adam(config.learning_rate)
-    change, optimizer = adam.update(gradient, state.actor_optimizer)
-    return state._replace(actor=optax.apply_updates(state.actor, change), actor_optimizer=optimizer)
+def update_networks(
+    state: ActorCritic,
+    batch: Batch,
+    config: ActorCriticConfig,
+    *,
+    optimizer: optax.GradientTransformation,
+    actor_loss: ActorLoss,
+) -> tuple[ActorCritic, dict[str, jax.Array]]:
+    """Update the critics, and every `actor_every_updates`-th time the policy.
 
-
-def update_actor_critic(state: ActorCritic, batch: Batch, config: LearnerConfig) -> ActorCritic:
-    """Update the critics, and every `actor_every_updates`-th time the policy."""
-    state = update_critic(state, batch, config)
+    The metrics are those of `update_critic`.
+    """
+    state, metrics = update_critic(state, batch, config, optimizer)
     state = jax.lax.cond(
         state.updates % config.actor_every_updates == 0,
-        lambda state: update_actor(state, batch, config),
+        lambda state: update_actor(state, batch, optimizer, actor_loss),
         lambda state: state,
         state,
     )
-    return state._replace(updates=state.updates + 1)
+    return state._replace(updates=state.updates + 1), metrics
+
+
+def update_actor_critic(state: ActorCritic, batch: Batch, config: LearnerConfig) -> ActorCritic:
+    """Update a collector's networks by Adam; its policy seeks the first critic's value."""
+    adam = optax.adam(config.learning_rate)
+    return update_networks(state, batch, config, optimizer=adam, actor_loss=negative_value)[0]

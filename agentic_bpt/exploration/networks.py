@@ -34,9 +34,9 @@ class Actor(NamedTuple):
 
 
 class Critic(NamedTuple):
-    """Two action values on one trunk."""
+    """Two action values, on one trunk or on a trunk each."""
 
-    trunk: Trunk
+    trunk: Trunk | tuple[Trunk, Trunk]
     hidden: tuple[Linear, Linear]
     output: tuple[Linear, Linear]
 
@@ -71,11 +71,18 @@ def init_actor(
 
 
 def init_critic(
-    draws: np.random.Generator, *, observation_width: int, action_width: int, hidden: int
+    draws: np.random.Generator,
+    *,
+    observation_width: int,
+    action_width: int,
+    hidden: int,
+    own_trunks: bool = False,
 ) -> Critic:
-    """Draw the parameters of a pair of action values."""
+    """Draw the parameters of a pair of action values; with `own_trunks` they share nothing."""
+    inputs = observation_width + action_width
+    trunk = init_trunk(draws, inputs, hidden)
     return Critic(
-        trunk=init_trunk(draws, observation_width + action_width, hidden),
+        trunk=(trunk, init_trunk(draws, inputs, hidden)) if own_trunks else trunk,
         hidden=(init_linear(draws, hidden, hidden), init_linear(draws, hidden, hidden)),
         output=(init_linear(draws, hidden, 1), init_linear(draws, hidden, 1)),
     )
@@ -111,10 +118,16 @@ def apply_critic(
     critic: Critic, observations_BO: jax.Array, actions_BA: jax.Array, *, heads: int = 2
 ) -> tuple[jax.Array, ...]:
     """Give the first `heads` action values, each [B]."""
-    features = apply_trunk(critic.trunk, jnp.concatenate([observations_BO, actions_BA], axis=-1))
+    inputs = jnp.concatenate([observations_BO, actions_BA], axis=-1)
+    if isinstance(critic.trunk, Trunk):
+        features = (apply_trunk(critic.trunk, inputs),) * heads
+    else:
+        features = tuple(apply_trunk(trunk, inputs) for trunk in critic.trunk[:heads])
     values = []
-    for hidden, output in zip(critic.hidden[:heads], critic.output[:heads], strict=True):
-        values.append(apply_linear(output, jax.nn.relu(apply_linear(hidden, features)))[..., 0])
+    for x, hidden, output in zip(
+        features, critic.hidden[:heads], critic.output[:heads], strict=True
+    ):
+        values.append(apply_linear(output, jax.nn.relu(apply_linear(hidden, x)))[..., 0])
     return tuple(values)
 
 

@@ -52,3 +52,30 @@ def test_a_perceptron_has_no_activation_after_its_last_layer():
     expected = hidden_BH @ np.asarray(layers[1].weight)
     np.testing.assert_allclose(jax.jit(apply_mlp)(layers, x_BI), expected, rtol=1e-5)
     assert expected.min() < 0
+
+
+def test_critics_with_own_trunks_share_nothing():
+    shared, own = (
+        init_critic(
+            np.random.default_rng(6), observation_width=2, action_width=1, hidden=8, own_trunks=own
+        )
+        for own in (False, True)
+    )
+    inputs = np.ones((3, 2)), np.array([[-1.0], [0.0], [1.0]])
+
+    def reaches(critic, head: int) -> list[bool]:
+        """Say of each head whether it moves when the parameters behind `head` do."""
+        moved = critic._replace(
+            trunk=tuple(
+                jax.tree.map(lambda x: x + 1.0, trunk) if place == head else trunk
+                for place, trunk in enumerate(critic.trunk)
+            )
+        )
+        pairs = zip(
+            jax.jit(apply_critic)(critic, *inputs), apply_critic(moved, *inputs), strict=True
+        )
+        return [bool(np.abs(before - after).max() > 1e-4) for before, after in pairs]
+
+    assert reaches(own, 0) == [True, False]
+    assert reaches(own, 1) == [False, True]
+    assert not isinstance(own.trunk, type(shared.trunk))
