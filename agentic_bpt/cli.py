@@ -6,11 +6,11 @@ at once.
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from agentic_bpt import cli_data
+from agentic_bpt import cli_data, cli_study
 from agentic_bpt.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = tyro.extras.SubcommandApp()
 
-MethodName = Literal["at", "dt", "bc10"]
+MethodName = Literal["at", "dt", "bc10", "td3_offline", "td3_bc"]
 LayoutName = Literal["return-state-action-reward", "return-state-action-reward-completion", "joint"]
 SchemeName = Literal["vanilla", "memory_efficient", "blockwise"]
 EngineName = Literal["auto", "portable", "cudnn", "splash"]
@@ -54,6 +54,11 @@ for _command in (
     cli_data.import_minari,
     cli_data.import_d4rl,
     cli_data.audit,
+    cli_study.table5,
+    cli_study.compare_trajectories,
+    cli_study.in_context,
+    cli_study.diagnose,
+    cli_study.bench,
 ):
     app.command(_command)
 
@@ -74,6 +79,8 @@ def train(
     trajectory_count: Literal["uniform", "fixed"] | None = None,
     sampling: Literal["uniform", "spread"] | None = None,
     trajectory_index: bool | None = None,
+    hidden_task: str | None = None,
+    told: bool | None = None,
     layers: int | None = None,
     width: int | None = None,
     heads: int | None = None,
@@ -94,7 +101,8 @@ def train(
 
     Args:
         method: at, an Agentic Transformer with N trajectories in context; dt, the same model with
-            one; bc10, an MLP on the best tenth of episodes.
+            one; bc10, an MLP on the best tenth of episodes; td3_offline and td3_bc, TD3 and TD3+BC
+            on single steps.
         store: Made by `agentic-bpt ingest`.
         workdir: Folder of the run.
         preset: cpu, what two cores train in minutes; paper, the published configuration (values
@@ -112,6 +120,11 @@ def train(
         sampling: Take all episodes as likely, or draw returns evenly between worst and best, so
             that good episodes are not drowned where they are rare.
         trajectory_index: Give tokens the number of their trajectory; no more than N then at test.
+        hidden_task: Make every chain one of another task, which only its rewards tell: a family
+            (walker_speed, cheetah_speed, maze_goal, jaco_goal, cartpole_position), tasks of one
+            domain with commas between them, or a function of your own, path.py:function. Needs a
+            store made with --keep-physics; at and dt only. Then: agentic-bpt in-context.
+        told: Put the hidden task's parameter into the observations: the ceiling to compare with.
         layers: Transformer layers, or hidden layers of the MLP.
         width: Width of the transformer, or of the MLP.
         heads: Attention heads.
@@ -120,7 +133,7 @@ def train(
         recompute_attention: Recompute the attention output in the backward pass (blockwise only):
             less memory, about a quarter more time.
         steps: Updates.
-        batch: Chains (bc10: single steps) an update.
+        batch: Chains (bc10, td3: single steps) an update.
         accumulate: Parts a batch is worked on in: less memory, the same update.
         learning_rate: Peak learning rate.
         checkpoint_every_steps: Updates between checkpoints.
@@ -146,6 +159,8 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], ...]] = {
     "sampling": (_CHAIN,),
     "layout": (_MODEL,),
     "trajectory_index": (_MODEL,),
+    "hidden_task": (("agent",),),
+    "told": (("agent",),),
     "scheme": ((*_MODEL, "core"),),
     "engine": ((*_MODEL, "core"),),
     "heads": ((*_MODEL, "core"),),
@@ -326,47 +341,6 @@ def doctor(*, data: Path | None = None) -> None:
 
     if not (examine() if data is None else examine_data(data)):
         raise SystemExit(1)
-
-
-@app.command
-def bench(
-    what: Annotated[Literal["train", "core", "decode", "data"], tyro.conf.Positional],
-    *,
-    positions: tuple[int, ...] = (4096,),
-    heads: tuple[int, ...] = (1, 4),
-    threads: tuple[int, ...] = (1, 2),
-    out: Path | None = None,
-) -> None:
-    """Measure side by side in one run, as ratios against peers.
-
-    Args:
-        what: train: tokens/s of the layers beside the same on jax.nn.dot_product_attention, reading
-            of a store, a cached rollout step. core: the layers beside the paper's schemes,
-            jax.nn.dot_product_attention, and, with the extra `bench`, ringattention and PyTorch.
-            decode: one new token for caches of so many positions, beside reading the cache.
-            data: relabelling, ingest, reading and collecting of episodes beside their plain peers
-            (a quarter of an hour, most of it for the explorers).
-        positions: Positions of a sequence.
-        heads: Attention heads (core, decode).
-        threads: Cores to pin a measurement to (core).
-        out: Also write the numbers to this JSON file.
-    """
-    if what == "core":
-        from agentic_bpt.bench.core import bench_core
-
-        bench_core(positions=positions, heads=heads, threads=threads, out=out)
-    elif what == "decode":
-        from agentic_bpt.bench.decode import bench_decode
-
-        bench_decode(positions=positions, heads=heads, out=out)
-    elif what == "data":
-        from agentic_bpt.bench.data import bench_data
-
-        bench_data(out=out)
-    else:
-        from agentic_bpt.bench.train import bench_train
-
-        bench_train(positions=positions[0], out=out)
 
 
 def main() -> None:

@@ -116,7 +116,20 @@ def test_a_finished_run_is_not_trained_again_and_another_is_refused(job, capsys)
             ["ingest", "{job}/exorl/cartpole/random", "--task", "walker_run"],
             "choose a task of cartpole",
         ),
-        (["ingest", "{job}/exorl/cartpole/random", "--task", "cartpole_swingup"], "stored"),
+        (
+            ["train", "--store", "{job}/store.h5", "--workdir", "{job}/z", "--hidden-task", "fly"],
+            "walker_speed",
+        ),
+        (["in-context", "{job}/at"], "was not trained with --hidden-task"),
+        (["diagnose", "{job}/nothing"], "is not a run"),
+        (["table5", "--data", "{job}", "--tasks", "walker_fly"], "walker_run"),
+        (["table5", "--data", "{job}", "--seeds", "0"], "--seeds and --workers must be at least 1"),
+        (["table5", "--data", "{job}/none", "--tasks", "walker_run"], "no cell is left to run"),
+        (["compare-trajectories", "--store", "{job}/no.h5"], "no.h5"),
+        (
+            ["compare-trajectories", "--store", "{job}/store.h5", "--trajectories", "99"],
+            "leave it out of --trajectories",
+        ),
         (["train", "--store", "{job}/no.h5", "--workdir", "{job}/x"], "no.h5"),
         (
             ["train", "--method", "bc10", "--layout", "joint", "--store", "s", "--workdir", "w"],

@@ -1,0 +1,1 @@
+"""Declared sets of experiments: their cells, how they are run, and what is reported of them."""

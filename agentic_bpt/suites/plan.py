@@ -1,0 +1,97 @@
+"""What a set of cells will take before any is run: bytes against the device's, and seconds."""
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from agentic_bpt.environments.tasks import task_spec
+from agentic_bpt.experiment import Experiment, TransformerAgent
+from agentic_bpt.planner.prediction import Prediction
+from agentic_bpt.planner.step import EpisodeShape, positions_of
+from agentic_bpt.suites.cell import Cell, State, state_of
+from agentic_bpt.suites.runner import oom_state, predicted
+
+SHARE_OF_PEAK = 0.5
+"""Of the measured matrix-multiply peak that a training step is assumed to reach."""
+_PEAK_SIZE = 2048
+
+
+class Estimate(NamedTuple):
+    """A cell before it is run."""
+
+    cell: Cell
+    state: State
+    bytes: Prediction | None
+    """None for an MLP, which fits anywhere."""
+    training_seconds: float | None
+    """Predicted; None for an MLP."""
+
+
+def estimates(cells: Sequence[Cell], steps_of: dict[str, int]) -> list[Estimate]:
+    """Predict every cell; `steps_of` gives the timesteps of an episode of each task."""
+    peak = measured_peak()
+    found = []
+    for cell in cells:
+        bytes_ = predicted(cell, steps_of[cell.task])
+        state = state_of(cell)
+        if state.kind != "done":
+            state = oom_state(bytes_) or state
+        seconds = None
+        if bytes_ is not None:
+            operations = training_operations(cell.experiment, steps_of[cell.task])
+            seconds = operations / (SHARE_OF_PEAK * peak)
+        found.append(Estimate(cell, state, bytes_, seconds))
+    return found
+
+
+def training_operations(experiment: Experiment, timesteps: int) -> float:
+    """Count the floating-point operations of all updates: exact causal attention and products."""
+    agent = experiment.agent
+    assert isinstance(agent, TransformerAgent)
+    core = agent.model.core
+    L = positions_of(experiment, EpisodeShape(0, 0, timesteps))
+    attention = 7 * L**2 * core.width
+    weights = core.width * (2 * core.width + 2 * core.key_value_heads * core.head_width)
+    weights += 2 * core.width * core.feedforward_width
+    products = 3 * 2 * L * weights
+    return float(experiment.loop.steps * experiment.batch * core.layers * (attention + products))
+
+
+def measured_peak() -> float:
+    """Measure the operations a second of a large square product on the device at hand."""
+    a = jnp.ones((_PEAK_SIZE, _PEAK_SIZE))
+    product = jax.jit(jnp.dot)
+    product(a, a).block_until_ready()
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        product(a, a).block_until_ready()
+        best = min(best, time.perf_counter() - start)
+    return 2 * _PEAK_SIZE**3 / best
+
+
+def print_estimates(found: Sequence[Estimate], console: Console) -> None:
+    """Print a line a cell."""
+    table = Table("cell", "state", "memory", "of", "training", "environment steps")
+    for one in found:
+        evaluation, spec = one.cell.evaluation, task_spec(one.cell.task)
+        steps = evaluation.chains * evaluation.trajectories * spec.episode_steps
+        shared = f"as {one.cell.shared_with}" if one.cell.shared_with else ""
+        table.add_row(
+            one.cell.name,
+            shared if one.state.kind == "pending" and shared else one.state.kind,
+            "-" if one.bytes is None else f"{one.bytes.total / 1e9:.3g} GB",
+            "-" if one.bytes is None else f"{one.bytes.device.usable_bytes / 1e9:.3g} GB",
+            "-" if one.training_seconds is None else f"{one.training_seconds:,.0f} s",
+            f"{steps:,}",
+        )
+    table.caption = (
+        f"memory and time of training are predictions, time at {SHARE_OF_PEAK:.0%} of the "
+        "measured matrix-multiply peak; an MLP fits anywhere and takes minutes"
+    )
+    console.print(table)

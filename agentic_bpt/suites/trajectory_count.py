@@ -1,0 +1,123 @@
+"""Return against the number of trajectories: declared cells of one task, equal in all but N."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agentic_bpt.acting import Evaluation
+from agentic_bpt.datasets.store import Store
+from agentic_bpt.errors import InputError
+from agentic_bpt.experiment import Experiment
+from agentic_bpt.planner.step import EpisodeShape, positions_of
+from agentic_bpt.run import episode_steps
+from agentic_bpt.suites.cell import Cell
+from agentic_bpt.suites.table5 import Column, Preset, experiment_of
+
+YARDSTICKS = ("dt", "td3_bc", "td3_offline")
+"""Methods marked beside the curve."""
+
+
+class Grid(NamedTuple):
+    """What is compared."""
+
+    task: str
+    store: Path
+    trajectories: tuple[int, ...]
+    """N in training."""
+    test: tuple[int, ...]
+    """n at test. One evaluation of the largest gives them all: what an agent does in the first n
+    episodes of a chain does not depend on how many will follow."""
+    prompts: tuple[int, ...]
+    """Dataset trajectories that stand before the rollouts; 0 is the published protocol."""
+    seeds: int
+
+
+def grid_cells(grid: Grid, preset: Preset, *, steps: int | None, workdir: Path) -> list[Cell]:
+    """Compose the cells at equal updates and equal timesteps an update, N by N.
+
+    Raises:
+        InputError: a store with fewer training episodes than the largest N.
+    """
+    with Store.open(grid.store) as store:
+        timesteps, episodes = episode_steps(store), len(store.training)
+    too_many = [n for n in grid.trajectories if n > episodes]
+    if too_many:
+        raise InputError(
+            f"{grid.store}: has {episodes} training episodes: too few for chains of "
+            f"{too_many[0]}; leave it out of --trajectories"
+        )
+    columns = [column_of(n) for n in grid.trajectories]
+    columns += [Column(name=method, method=method) for method in YARDSTICKS]
+    cells = []
+    for seed in range(grid.seeds):
+        for column in columns:
+            experiment = experiment_of(preset, column, timesteps, steps=steps)
+            experiment = dataclasses.replace(experiment, store=str(grid.store), seed=seed)
+            folder = workdir / grid.task / f"{column.name}-seed{seed}"
+            cells += _evaluated(grid, preset, column.name, experiment, folder)
+    return cells
+
+
+def column_of(trajectories: int) -> Column:
+    """Give the column of an N: the same cell as in Table 5, so that it is trained once for both."""
+    name = f"at-n{trajectories}-blockwise"
+    return Column(name=name, method="at", trajectories=trajectories, scheme="blockwise")
+
+
+def _evaluated(
+    grid: Grid, preset: Preset, column: str, experiment: Experiment, folder: Path
+) -> list[Cell]:
+    """Give one cell a prompt length: all of them share the folder, so it is trained once."""
+    prompts = grid.prompts if column.startswith("at-") else (0,)
+    return [
+        Cell(
+            task=grid.task,
+            column=column if not prompt else f"{column}-prompt{prompt}",
+            experiment=experiment,
+            evaluation=Evaluation(
+                trajectories=max(grid.test),
+                chains=preset.chains,
+                prompt_trajectories=prompt,
+                multipliers=(1.0,),
+            ),
+            folder=folder,
+        )
+        for prompt in prompts
+    ]
+
+
+def equal_time_cells(cells: Sequence[Cell], timesteps: int) -> list[Cell]:
+    """Compose a second set of cells that train as long as the slowest of one seed did.
+
+    The updates of each N are scaled by its measured tokens/s, so a small N sees more data.
+    """
+    again = []
+    plain = [cell for cell in cells if cell.column.startswith("at-")]
+    plain = [cell for cell in plain if not cell.evaluation.prompt_trajectories]
+    for seed in sorted({cell.experiment.seed for cell in plain}):
+        of_seed = [cell for cell in plain if cell.experiment.seed == seed]
+        seconds = {cell.column: training_seconds(cell, timesteps) for cell in of_seed}
+        longest = max(seconds.values())
+        for cell in of_seed:
+            steps = round(cell.experiment.loop.steps * longest / seconds[cell.column])
+            loop = dataclasses.replace(cell.experiment.loop, steps=steps)
+            again.append(
+                dataclasses.replace(
+                    cell,
+                    column=f"{cell.column}-time",
+                    experiment=dataclasses.replace(cell.experiment, loop=loop),
+                    folder=cell.folder.with_name(f"{cell.column}-time-seed{seed}"),
+                )
+            )
+    return again
+
+
+def training_seconds(cell: Cell, timesteps: int) -> float:
+    """Give the time of a cell's updates, from the median tokens/s in its result file."""
+    rate = json.loads(cell.result.read_text())["training"]["median_tokens_per_second"]
+    if not rate:
+        raise InputError(f"{cell.result}: key 'training.median_tokens_per_second': none is there")
+    positions = positions_of(cell.experiment, EpisodeShape(0, 0, timesteps))
+    return cell.experiment.loop.steps * cell.experiment.batch * positions / rate

@@ -1,0 +1,148 @@
+"""`agentic-bpt compare-trajectories`: run the cells of the curve, and report it."""
+
+import shlex
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from agentic_bpt.datasets.store import Store
+from agentic_bpt.errors import InputError
+from agentic_bpt.reports.results import Result, provenance, read_result, write_bytes
+from agentic_bpt.reports.trajectory_count import (
+    Comparison,
+    Cost,
+    Series,
+    cost_lines,
+    curve_png,
+    grid_csv,
+    grid_lines,
+)
+from agentic_bpt.run import episode_steps
+from agentic_bpt.suites.cell import Cell, State, record, state_of
+from agentic_bpt.suites.plan import estimates, print_estimates
+from agentic_bpt.suites.runner import predicted, run_cells
+from agentic_bpt.suites.table5 import preset_named
+from agentic_bpt.suites.trajectory_count import (
+    YARDSTICKS,
+    Grid,
+    column_of,
+    equal_time_cells,
+    grid_cells,
+)
+
+
+def run_trajectory_count(
+    *,
+    store: Path,
+    workdir: Path,
+    preset: str,
+    trajectories: Sequence[int],
+    test: Sequence[int],
+    prompts: Sequence[int],
+    seeds: int,
+    steps: int | None,
+    equal_time: bool,
+    workers: int,
+    dry_run: bool,
+) -> bool:
+    """Run the cells that are not done, then report; gives whether none failed.
+
+    Raises:
+        InputError: a wrong argument, or a store with too few episodes.
+    """
+    if min(*trajectories, *test, seeds, workers) < 1:
+        raise InputError("--trajectories, --test, --seeds and --workers must be at least 1")
+    console = Console(width=None if Console().is_terminal else 130)
+    with Store.open(store) as opened:
+        task, timesteps = opened.task, episode_steps(opened)
+    counts, tests = sorted(set(trajectories)), sorted(set(test))
+    grid = Grid(task, store, tuple(counts), tuple(tests), tuple(sorted(set(prompts))), seeds)
+    chosen = preset_named(preset)
+    cells = grid_cells(grid, chosen, steps=steps, workdir=workdir)
+    found = estimates(cells, {task: timesteps})
+    print_estimates(found, console)
+    if dry_run:
+        return True
+    for one in found:
+        if one.state.kind == "oom":
+            record(one.cell, one.state)
+    fitting = [one.cell for one in found if one.state.kind != "oom"]
+
+    def changed(cell: Cell, state: State, left: int) -> None:
+        console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
+
+    states = run_cells(fitting, workers=workers, changed=changed)
+    if equal_time and all(state.kind == "done" for state in states.values()):
+        again = equal_time_cells(fitting, timesteps)
+        states |= run_cells(again, workers=workers, changed=changed)
+        fitting += again
+    path = write_comparison(grid, fitting, timesteps, out=workdir / "report")
+    console.print(f"written: {path}")
+    return all(state.kind != "failed" for state in states.values())
+
+
+def write_comparison(grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: Path) -> Path:
+    """Write trajectory_count.md, .csv and .png of the cells that are done.
+
+    Raises:
+        InputError: none is.
+    """
+    results: dict[str, list[Result]] = defaultdict(list)
+    for cell in cells:
+        if state_of(cell).kind == "done":
+            results[cell.column].append(read_result(cell.result))
+    series = []
+    suffixes = {"": "equal updates", "-time": "equal time"}
+    suffixes |= {f"-prompt{k}": f"equal updates, prompt of {k}" for k in grid.prompts if k}
+    for suffix, label in suffixes.items():
+        found = {n: results.get(f"{column_of(n).name}{suffix}", []) for n in grid.trajectories}
+        found = {n: of for n, of in found.items() if of}
+        if found:
+            series.append(Series(label, found))
+    if not series:
+        raise InputError(f"{out.parent}: no cell is done, so there is no curve to draw")
+    marks = {name: results[name] for name in YARDSTICKS if results.get(name)}
+    costs = [_cost(n, cells, results[column_of(n).name], timesteps) for n in series[0][1]]
+    comparison = Comparison(grid.task, series, grid.test, marks, costs)
+    picture = out / "trajectory_count.png"
+    write_bytes(picture, curve_png(comparison))
+    write_bytes(out / "trajectory_count.csv", grid_csv(comparison).encode())
+    every = [result for of in results.values() for result in of]
+    lines = [
+        f"# {grid.task}: return against the number of trajectories",
+        "",
+        f"![return against N]({picture.name})",
+        "",
+        f"Command: `{shlex.join(['agentic-bpt', *sys.argv[1:]])}`",
+        "",
+        *grid_lines(comparison),
+        "**What each N costs** (equal updates)",
+        "",
+        *cost_lines(comparison),
+        "",
+        provenance(every),
+    ]
+    path = out / "trajectory_count.md"
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
+    return path
+
+
+def _cost(
+    trajectories: int, cells: Sequence[Cell], results: Sequence[Result], timesteps: int
+) -> Cost:
+    cell = next(cell for cell in cells if cell.column == column_of(trajectories).name)
+    bytes_ = predicted(cell, timesteps)
+    assert bytes_ is not None
+    rates = [result.training["median_tokens_per_second"] for result in results]
+    seconds = [result.seconds["model"] + result.seconds["physics"] for result in results]
+    return Cost(
+        trajectories=trajectories,
+        predicted_bytes=bytes_.total,
+        tokens_per_second=float(np.mean(rates)),
+        updates=cell.experiment.loop.steps,
+        evaluation_seconds=float(np.mean(seconds)),
+    )
