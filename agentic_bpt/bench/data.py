@@ -43,7 +43,7 @@ def bench_data(*, out: Path | None) -> None:
     """Print, and write to `out`, how the work on data compares with its plain peers."""
     console = Console(width=120)
     document: dict[str, Any] = {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join(["agentic-bpt", *sys.argv[1:]]),
         "versions": {
             name: version(name) for name in ("agentic-bpt", "dm_control", "mujoco", "numpy", "h5py")
         },

@@ -25,7 +25,7 @@ def every_explorer_is_random(monkeypatch):
 
 
 def test_a_row_for_every_collector(every_explorer_is_random, capsys):
-    options = {"domains": ["point_mass_maze"], "episodes": 4}
+    options = {"tasks": ["point_mass_maze_reach_top_left"], "episodes": 4}
     rows = collector_table(Console(width=120), **options)
     assert json.loads(json.dumps(rows)) == rows
     assert [row["expl_agent"] for row in rows] == ["random", "rnd", "td3"]
@@ -40,7 +40,7 @@ def test_a_row_for_every_collector(every_explorer_is_random, capsys):
 
 
 def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(InputError, match=r"choose among cartpole, .* got 'jaco'"):
-        collector_table(Console(), domains=["jaco"])
+    with pytest.raises(InputError, match=r"choose of the domains cartpole, .* got 'jaco"):
+        collector_table(Console(), tasks=["jaco_reach_top_left"])
     with pytest.raises(InputError, match="episodes must be over 4, which are not timed, got 4"):
         collector_table(Console(), episodes=4, environments=2)
