@@ -77,6 +77,18 @@ class TrainedRun(NamedTuple):
             return ReactivePolicy(partial(act_offline, self.params, mean_O=mean_O, std_O=std_O))
         return ReactivePolicy(partial(self.model.apply, self.params, scales=self.scales))
 
+    def open_store(self) -> Store:
+        """Open the data that the run was trained on.
+
+        Raises:
+            InputError: it is not there, or not the same any more.
+        """
+        store = Store.open(Path(self.data["path"]))
+        if store.data_hash != self.data["data_hash"]:
+            store.close()
+            raise InputError(f"{store.path}: is not the data that {self.workdir} was trained on")
+        return store
+
 
 def load_run(workdir: Path) -> TrainedRun:
     """Load the newest checkpoint of a run; the store is not needed.
@@ -265,9 +277,7 @@ def evaluate_hidden(
     agent = run.experiment.agent
     if not isinstance(agent, TransformerAgent) or not agent.hidden_task:
         raise InputError(f"{workdir}: was not trained with --hidden-task: use evaluate")
-    with Store.open(Path(run.data["path"])) as store:
-        if store.data_hash != run.data["data_hash"]:
-            raise InputError(f"{store.path}: is not the data that {workdir} was trained on")
+    with run.open_store() as store:
         episodes = HiddenEpisodes(store, hidden_tasks(agent.hidden_task), told=agent.told)
         found = evaluate_in_context(run.policy(), episodes, options, progress=progress)
     document = {**_describe_run(run, command), **found}
@@ -280,9 +290,7 @@ def _prompt(run: TrainedRun, evaluation: Evaluation) -> list[Trajectory]:
     count = evaluation.prompt_trajectories
     if not count:
         return []
-    with Store.open(Path(run.data["path"])) as store:
-        if store.data_hash != run.data["data_hash"]:
-            raise InputError(f"{store.path}: is not the data that {run.workdir} was trained on")
+    with run.open_store() as store:
         if count > len(store.training):
             raise InputError(
                 f"--prompt-trajectories must be at most {len(store.training)}, the training "
