@@ -92,7 +92,7 @@ def diagnose_run(workdir: Path, *, chains: int = 32, seed: int = 0) -> Diagnosis
         raise InputError(f"--chains must be at least 1, got {chains}")
     run = load_run(workdir)
     if getattr(run.experiment.agent, "hidden_task", ""):
-        raise InputError(f"{workdir}: has hidden tasks: see what its context is worth by in-context")
+        raise InputError(f"{workdir}: has hidden tasks: use agentic-bpt in-context")
     with run.open_store() as store:
         measures, skipped = _measure(run, store, chains=chains, seed=seed)
     diagnosis = Diagnosis(
