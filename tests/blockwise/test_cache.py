@@ -38,6 +38,7 @@ def test_a_step_holds_blocks_of_the_cache_and_no_copy_of_it(dtype):
     cache = init_cache(config, batch=1, capacity=65_536, dtype=dtype)
     step = jax.jit(partial(extend_stack, config=config), donate_argnums=2)
     analysis = step.lower(params, jnp.ones((1, 1, 32)), cache).compile().memory_analysis()
+    assert analysis is not None
     assert analysis.temp_size_in_bytes < cache.keys_KGSE.nbytes / 4
 
 
