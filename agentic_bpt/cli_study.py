@@ -165,7 +165,7 @@ def diagnose(run: tyro.conf.Positional[Path], *, chains: int = 32, seed: int = 0
 
 
 def bench(
-    what: Annotated[Literal["train", "core", "decode", "data"], tyro.conf.Positional],
+    what: Annotated[Literal["train", "core", "decode", "data", "mesh"], tyro.conf.Positional],
     *,
     positions: tuple[int, ...] = (4096,),
     heads: tuple[int, ...] = (1, 4),
@@ -181,6 +181,8 @@ def bench(
             decode: one new token for caches of so many positions, beside reading the cache.
             data: relabelling, ingest, reading and collecting of episodes beside their plain peers
             (a quarter of an hour, most of it for the explorers).
+            mesh: the layers over 1 to 8 forced host devices: bytes a device, and what splitting
+            costs where nothing is gained by it.
         positions: Positions of a sequence.
         heads: Attention heads (core, decode).
         threads: Cores to pin a measurement to (core).
@@ -194,6 +196,10 @@ def bench(
         from agentic_bpt.bench.decode import bench_decode
 
         bench_decode(positions=positions, heads=heads, out=out)
+    elif what == "mesh":
+        from agentic_bpt.bench.mesh import bench_mesh
+
+        bench_mesh(out)
     elif what == "data":
         from agentic_bpt.bench.data import bench_data
 

@@ -31,14 +31,14 @@ from agentic_bpt.blockwise.feedforward import (
     project_keys_values,
     project_queries,
 )
-from agentic_bpt.blockwise.fused import Plan, fused_stack
+from agentic_bpt.blockwise.fused import fused_stack
 from agentic_bpt.blockwise.kernels import (
     ENGINES,
     causal_kernel,
     choose_engine,
     sorted_for_kernel,
 )
-from agentic_bpt.blockwise.tiles import BLIND, UNSEEN
+from agentic_bpt.blockwise.layers import Plan, masked_positions
 
 SCHEMES = ("vanilla", "memory_efficient", "blockwise")
 DTYPES = ("float32", "bfloat16", "float64")
@@ -147,6 +147,20 @@ class CoreConfig:
         fitting = min(fitting, -(-positions // 8) * 8)
         return self.query_block or fitting, self.key_block or fitting
 
+    def plan(self, positions: int, sequences: int, *, dropout: float) -> Plan:
+        """Plan the blockwise scheme for a batch of sequences of this many positions."""
+        query_block, key_block = self.blocks(positions, sequences)
+        return Plan(
+            heads=self.heads,
+            kv_heads=self.key_value_heads,
+            activation=self.activation,
+            dtype=self.dtype,
+            dropout=dropout,
+            recompute_attention=self.recompute_attention,
+            query_block=query_block,
+            key_block=key_block,
+        )
+
 
 def init_stack(key: jax.Array, config: CoreConfig) -> LayerParams:
     """Draw the parameters of all layers, stacked on a leading axis K, float32.
@@ -201,10 +215,7 @@ def apply_stack(
         ValueError: x is not [B, L, width], positions or validity are not [B, L], or the engine
             that was named cannot compute this.
     """
-    B, L, _ = _check_shape(x_BLD, config)
-    for name, array in (("positions_BL", positions_BL), ("valid_BL", valid_BL)):
-        if array is not None and array.shape != (B, L):
-            raise ValueError(f"{name} must have shape {(B, L)}, got {array.shape}")
+    check_inputs(x_BLD, config, positions_BL, valid_BL)
     rate = config.dropout if dropout_seed is not None else 0.0
     engine = config.engine_with(dropout=rate)
     portable = partial(
@@ -238,22 +249,10 @@ def _portable_stack(
     B, L, _ = x_BLD.shape
     if positions_BL is None:
         positions_BL = jnp.broadcast_to(jnp.arange(L, dtype=jnp.int32), (B, L))
-    key_positions_BL = query_positions_BL = positions_BL
-    if valid_BL is not None:
-        key_positions_BL = jnp.where(valid_BL, positions_BL, UNSEEN)
-        query_positions_BL = jnp.where(valid_BL, positions_BL, BLIND)
+    query_positions_BL, key_positions_BL = masked_positions(positions_BL, valid_BL)
     query_block, key_block = config.blocks(L, B)
     if config.scheme == "blockwise":
-        plan = Plan(
-            heads=config.heads,
-            kv_heads=config.key_value_heads,
-            activation=config.activation,
-            dtype=config.dtype,
-            dropout=rate,
-            recompute_attention=config.recompute_attention,
-            query_block=query_block,
-            key_block=key_block,
-        )
+        plan = config.plan(L, B, dropout=rate)
         return fused_stack(params, x_BLD, query_positions_BL, key_positions_BL, seed, plan)
 
     attention: Callable = dense_attention
@@ -317,11 +316,22 @@ def _kernel_stack(
     return lax.scan(layer, x_BLD.reshape(B * L, D), params)[0].reshape(B, L, D)
 
 
-def _check_shape(x_BLD: jax.Array, config: CoreConfig) -> tuple[int, int, int]:
+def check_inputs(
+    x_BLD: jax.Array,
+    config: CoreConfig,
+    positions_BL: jax.Array | None,
+    valid_BL: jax.Array | None,
+) -> None:
+    """Refuse inputs of a stack that do not belong together.
+
+    Raises:
+        ValueError: x is not [B, L, width], or positions or validity are not [B, L].
+    """
     if x_BLD.ndim != 3 or x_BLD.shape[2] != config.width:
         raise ValueError(f"x must be [batch, positions, {config.width}], got {x_BLD.shape}")
-    B, L, D = x_BLD.shape
-    return B, L, D
+    for name, array in (("positions_BL", positions_BL), ("valid_BL", valid_BL)):
+        if array is not None and array.shape != x_BLD.shape[:2]:
+            raise ValueError(f"{name} must have shape {x_BLD.shape[:2]}, got {array.shape}")
 
 
 def whole_layer(

@@ -42,6 +42,13 @@ class Keys(NamedTuple):
     highest_BN: jax.Array
     """Largest position in each key block: a query block not below it needs no mask there."""
     layer: jax.Array | None = None
+    first_N: jax.Array | None = None
+    """int32 number of the first key of each block in dropout masks; None: as they lie here."""
+
+    def columns(self, number: jax.Array, size: int) -> jax.Array:
+        """Give the numbers of a block's keys in dropout masks."""
+        first = number * size if self.first_N is None else self.first_N[number]
+        return first + jnp.arange(size)
 
     def block(self, number: jax.Array, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Cut one block out of keys, values and positions."""
@@ -122,10 +129,22 @@ def make_keys(k_GSE: jax.Array, v_GSE: jax.Array, positions_BS: jax.Array, block
 
 
 def row_keys(
-    seed: jax.Array, *, batch: int, kv_heads: int, shared: int, first_query: jax.Array, queries: int
+    seed: jax.Array,
+    *,
+    batch: int,
+    kv_heads: int,
+    shared: int,
+    first_query: jax.Array,
+    queries: int,
+    groups_G: jax.Array | None = None,
 ) -> jax.Array:
-    """Give the dropout key of each row of a tile, [G, C]: a function of (b, head, query)."""
-    groups = jnp.arange(batch * kv_heads, dtype=jnp.uint32)[:, None, None]
+    """Give the dropout key of each row of a tile, [G, C]: a function of (b, head, query).
+
+    `groups_G` numbers the groups where they are some of a larger batch's.
+    """
+    if groups_G is None:
+        groups_G = jnp.arange(batch * kv_heads, dtype=jnp.uint32)
+    groups = groups_G[:, None, None]
     heads = jnp.arange(shared, dtype=jnp.uint32)[None, :, None]
     numbers = first_query + jnp.arange(queries, dtype=jnp.uint32)[None, None, :]
     return fold(seed, groups, heads, numbers).reshape(batch * kv_heads, shared * queries)
@@ -201,7 +220,7 @@ def attend(
         shrink_GC = jnp.exp(maximum_GC - new_maximum_GC)
         total_GC = total_GC * shrink_GC + weight_GCS.sum(axis=2)
         if queries.row_keys_GC is not None:
-            columns = number * block + jnp.arange(block)
+            columns = keys.columns(number, block)
             weight_GCS *= keep_scale(queries.row_keys_GC[..., None], columns, rate=dropout)
         step_GCE = dot("gcs,gse->gce", weight_GCS.astype(v_GSE.dtype), v_GSE)
         return new_maximum_GC, total_GC, sum_GCE * shrink_GC[..., None] + step_GCE
@@ -259,7 +278,7 @@ def attend_backward(
         dweight_GSC = dot("gse,gce->gsc", v_GSE, dout_low_GCE)
         kept_GSC = weight_GSC
         if queries.row_keys_GC is not None:
-            columns = number * block + jnp.arange(block)
+            columns = keys.columns(number, block)
             keep_GSC = keep_scale(queries.row_keys_GC[:, None, :], columns[:, None], rate=dropout)
             kept_GSC, dweight_GSC = weight_GSC * keep_GSC, dweight_GSC * keep_GSC
         dscore_GSC = (weight_GSC * (dweight_GSC - delta_GC[:, None, :])).astype(q_GCE.dtype)
