@@ -26,7 +26,7 @@ p { max-width: 46rem; }
 .box { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
-  vertical-align: top; white-space: pre-line; }
+  vertical-align: top; white-space: pre; }
 th { background: var(--shade); }
 th:first-child, td:first-child { text-align: left; }
 figure { margin: 1rem 0; }

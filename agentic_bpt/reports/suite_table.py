@@ -29,7 +29,7 @@ AVERAGE = "average"
 """Row of the averages of normalised scores."""
 
 _SCHEMES = {"vanilla": "AT", "memory_efficient": "AT+ME", "blockwise": "AT+BPT"}
-_METHODS = {"bc10": "BC-10%", "dt": "DT"}
+_METHODS = {"bc10": "BC-10%", "dt": "DT", "td3_offline": "TD3", "td3_bc": "TD3+BC"}
 
 
 class SuiteRow(NamedTuple):

@@ -97,7 +97,7 @@ def _tables(table: SuiteTable, picture: bytes, command: str) -> list[Section]:
                 rows=rows,
                 png=picture if first else None,
                 alt="the table below" if first else "",
-                command=command,
+                command=command if first else "",
             )
         )
     return sections

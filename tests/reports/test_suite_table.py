@@ -61,7 +61,7 @@ def test_columns_are_named_as_the_paper_names_them():
     assert name("at", trajectories=32, scheme="memory_efficient") == "AT+ME N=32"
     assert name("at", trajectories=8, scheme="blockwise") == "AT+BPT N=8"
     assert name("dt", trajectories=1, scheme="blockwise") == "DT"
-    assert (name("bc10"), name("td3_bc")) == ("BC-10%", "td3_bc")
+    assert (name("bc10"), name("td3_bc")) == ("BC-10%", "TD3+BC")
 
 
 def test_one_training_has_no_interval_and_says_n_is_1(tmp_path: Path):
