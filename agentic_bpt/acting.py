@@ -227,7 +227,8 @@ def evaluate_run(
     )
     policy = run.policy()
     if isinstance(policy, ContextPolicy):
-        policy.start(targets, trajectories=evaluation.trajectories, prompt=_prompt(run, evaluation))
+        prompts = [_prompt(run, evaluation)] * len(targets)
+        policy.start(targets, trajectories=evaluation.trajectories, prompts=prompts)
     elif evaluation.prompt_trajectories:
         raise InputError(f"{workdir}: {run.experiment.method} has no context: leave out the prompt")
     chains = np.arange(evaluation.chains)
@@ -316,7 +317,7 @@ def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
         if agent.hidden_task:
             settings |= {"hidden_task": agent.hidden_task, "told": agent.told}
     elif isinstance(agent, CriticAgent):
-        settings |= {"width": agent.learner.hidden_width, "bc_alpha": agent.bc_alpha}
+        settings |= {"width": agent.learner.width, "bc_alpha": agent.bc_alpha}
     lines = read_metrics(run.workdir / "metrics.jsonl")
     rates = [line["tokens_per_second"] for line in lines if "tokens_per_second" in line]
     return {

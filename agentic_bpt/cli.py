@@ -126,7 +126,7 @@ def train(
             store made with --keep-physics; at and dt only. Then: agentic-bpt in-context.
         told: Put the hidden task's parameter into the observations: the ceiling to compare with.
         layers: Transformer layers, or hidden layers of the MLP.
-        width: Width of the transformer, or of the MLP.
+        width: Width of the transformer, or of the hidden layers of an MLP.
         heads: Attention heads.
         dropout: Dropout rate.
         dtype: Operands of matrix products.
@@ -168,7 +168,7 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], ...]] = {
     "dtype": ((*_MODEL, "core"),),
     "recompute_attention": ((*_MODEL, "core"),),
     "layers": ((*_MODEL, "core"), _MODEL),
-    "width": ((*_MODEL, "core"), _MODEL),
+    "width": ((*_MODEL, "core"), _MODEL, ("agent", "learner")),
     "steps": (("loop",),),
     "checkpoint_every_steps": (("loop",),),
     "batch": ((),),

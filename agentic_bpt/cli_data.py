@@ -16,12 +16,13 @@ def collect(
     expl_agent: Literal["random", "rnd", "td3"] = "rnd",
     episodes: int = 100,
     out: Path = Path("data/exorl"),
+    name: str = "",
     seed: int = 0,
     action_repeat: int = 1,
     environments: int = 1,
     workers: int = 1,
 ) -> None:
-    """Collect episodes in ExoRL's format: OUT/<domain>/<expl_agent>/buffer/episode_*.npz.
+    """Collect episodes in ExoRL's format: OUT/<domain>/<name>/buffer/episode_*.npz.
 
     The same command goes on where it was stopped and gives the same episodes. Ctrl-C keeps whole
     episodes.
@@ -32,6 +33,7 @@ def collect(
             never sees the reward; td3, an actor-critic on the task's reward, its whole replay kept.
         episodes: Episodes in all.
         out: Folder of data sets.
+        name: Of the collection's folder, such as td3_walk; that of the explorer otherwise.
         seed: The same seed gives the same episodes.
         action_repeat: Control steps each action is held; other than 1 is a protocol of its own.
         environments: Episodes that run side by side; must divide EPISODES. An explorer learns from
@@ -46,6 +48,7 @@ def collect(
         expl_agent=expl_agent,
         episodes=episodes,
         out=out,
+        name=name,
         seed=seed,
         action_repeat=action_repeat,
         environments=environments,

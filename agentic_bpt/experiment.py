@@ -15,6 +15,7 @@ from agentic_bpt.models.mlp_policy import MLPConfig
 from agentic_bpt.models.trajectory_transformer import TrajectoryTransformerConfig
 from agentic_bpt.training.loop import LoopConfig
 from agentic_bpt.training.optimizer import OptimizerConfig
+from agentic_bpt.whole_file import write_whole
 
 FILE_NAME = "experiment.json"
 
@@ -139,9 +140,7 @@ def override(
 def write_experiment(experiment: Experiment, workdir: Path) -> None:
     """Keep the experiment in its run's folder."""
     text = json.dumps(dataclasses.asdict(experiment), indent=1) + "\n"
-    beside = workdir / (FILE_NAME + ".part")
-    beside.write_text(text)
-    beside.replace(workdir / FILE_NAME)
+    write_whole(workdir / FILE_NAME, text.encode())
 
 
 def read_experiment(workdir: Path) -> Experiment:

@@ -18,7 +18,6 @@ Theirs learn from about the first 1M decisions of an archive: to compare, ingest
 """
 
 import dataclasses
-import math
 
 from agentic_bpt.blockwise.core import CoreConfig
 from agentic_bpt.datasets.sampler import ChainConfig
@@ -107,13 +106,13 @@ _ADAM = OptimizerConfig(
     warmup_steps=0,
     schedule="constant",
     weight_decay=0.0,
-    gradient_clip=math.inf,
+    gradient_clip=None,
 )
 
 
 def _critics(name: str, bc_alpha: float | None) -> dict[str, Experiment]:
     learner = ActorCriticConfig(actor_every_updates=1, return_steps=1)
-    paper_learner = dataclasses.replace(learner, hidden_width=1024)
+    paper_learner = dataclasses.replace(learner, width=1024)
     return {
         "cpu": Experiment(
             method=name,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from agentic_bpt.datasets.hidden import HiddenEpisodes, hidden_sampler
+from agentic_bpt.datasets.hidden import HiddenEpisodes
 from agentic_bpt.datasets.sampler import (
     ChainBatch,
     ChainSampler,
@@ -123,6 +123,7 @@ def _transformer_parts(experiment: Experiment, agent: TransformerAgent, store: S
         hidden = HiddenEpisodes(store, hidden_tasks(agent.hidden_task), told=agent.told)
         returns = hidden.returns(np.arange(len(store)), hidden.tasks.training_KD)
         scales = _hidden_scales(hidden, returns[:, store.training])
+    source = store if hidden is None else hidden.training_tasks()
     model = transformer_model(agent, store.task, episode_steps(store))
 
     def sampler(episodes, trajectories, seed, count):
@@ -134,9 +135,7 @@ def _transformer_parts(experiment: Experiment, agent: TransformerAgent, store: S
             "batch": experiment.batch,
             "seed": seed,
         }
-        if hidden is not None:
-            return hidden_sampler(hidden, episodes, **options)
-        return ChainSampler(store, episodes, **options)
+        return ChainSampler(source, episodes, **options)
 
     chain = agent.chain
     training = sampler(store.training, chain.trajectories, experiment.seed, chain.trajectory_count)

@@ -12,14 +12,15 @@ PACKAGE = Path(__file__).resolve().parents[1] / "agentic_bpt"
 ALLOWED = {
     "errors": set(),
     "progress": set(),
+    "whole_file": set(),
     "blockwise": set(),
     "environments": {"errors"},
     "datasets": {"errors", "environments"},
     "exploration": {"errors", "environments", "datasets", "training", "progress"},
     "models": {"blockwise", "datasets"},
-    "training": {"errors", "progress"},
-    "evaluation": {"errors", "blockwise", "datasets", "environments", "models"},
-    "reports": {"errors", "evaluation"},
+    "training": {"errors", "progress", "whole_file"},
+    "evaluation": {"errors", "whole_file", "blockwise", "datasets", "environments", "models"},
+    "reports": {"errors", "whole_file", "evaluation"},
 }
 """Part -> parts it may import; what stands above them (methods, run, cli, ...) may import all."""
 

@@ -26,7 +26,7 @@ STEPS = 6
 def small(store: Path, method: str) -> Experiment:
     experiment = dataclasses.replace(preset_of(method, "cpu"), store=str(store), batch=8)
     for path, value in (
-        (("agent", "learner", "hidden_width"), 8),
+        (("agent", "learner", "width"), 8),
         (("loop", "steps"), STEPS),
         (("loop", "log_every_steps"), 1),
         (("loop", "checkpoint_every_steps"), 2),

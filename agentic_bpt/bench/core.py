@@ -20,8 +20,6 @@ LIMIT_BYTES = 16e9
 """A contender whose compiled temporaries pass this is listed `oom` and not run."""
 MIN_ROUNDS, MAX_ROUNDS, ROUND_SECONDS = 2, 7, 6.0
 """Every contender is timed at least and at most so often; no more than these seconds in all."""
-PEAK_SIZE = 2048
-"""Rows and columns of the square product that measures the matrix-multiply peak."""
 OURS = ("blockwise", "blockwise, recomputed attention", "blockwise, bfloat16 products")
 
 
@@ -35,7 +33,8 @@ def bench_core(
     from rich.console import Console
 
     from agentic_bpt.reports.plots import ratios_png
-    from agentic_bpt.reports.results import write_bytes, write_json
+    from agentic_bpt.reports.results import write_json
+    from agentic_bpt.whole_file import write_whole
 
     shapes = [(t, h, n) for t in threads for h in heads for n in positions]
     document: dict[str, Any] = {"rows": []}
@@ -58,7 +57,7 @@ def bench_core(
     for line in table_lines(rows):
         console.print(line)
     if out is not None:
-        write_bytes(out.with_suffix(".png"), ratios_png(rows, ours=OURS[0]))
+        write_whole(out.with_suffix(".png"), ratios_png(rows, ours=OURS[0]))
 
 
 SHAPE = ("threads", "heads", "positions")
@@ -181,17 +180,6 @@ def _fastest(runs: dict[str, Callable], results: dict[str, Any]) -> dict[str, fl
     return best
 
 
-def _peak() -> float:
-    """Measure floating-point operations a second of a large square product."""
-    import jax
-    import jax.numpy as jnp
-
-    a = jnp.ones((PEAK_SIZE, PEAK_SIZE))
-    product = jax.jit(jnp.dot)
-    seconds = _fastest({"product": lambda: product(a, a)}, {})["product"]
-    return 2 * PEAK_SIZE**3 / seconds
-
-
 def _worker() -> None:
     """Measure one shape with the threads asked for, and print one JSON document."""
     parser = argparse.ArgumentParser()
@@ -203,13 +191,15 @@ def _worker() -> None:
     os.sched_setaffinity(0, cores)
     from importlib.metadata import PackageNotFoundError, version
 
+    from agentic_bpt.blockwise.peak import measured_peak
+
     versions = {}
     for package in ("agentic-bpt", "jax", "jaxlib", "torch", "ringattention"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = None
-    peak, rows = _peak(), []
+    peak, rows = measured_peak(), []
     for row in _measure(asked.positions, asked.heads):
         row |= {"threads": asked.threads, "peak_operations_per_second": peak}
         if row["seconds"] is not None:

@@ -4,13 +4,11 @@ Axes: E episodes, T steps, K parameters, D numbers of a parameter, H control ste
 held, F what a reward sees of a state.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from agentic_bpt.datasets.sampler import ChainConfig, ChainSampler
 from agentic_bpt.datasets.store_reader import Store
 from agentic_bpt.datasets.store_writer import LEAST_STD
 from agentic_bpt.datasets.trajectory import Trajectory
@@ -74,6 +72,10 @@ class HiddenEpisodes:
     def under(self, parameter_D: np.ndarray) -> "HiddenTask":
         """Give the episodes as trajectories of one task."""
         return HiddenTask(self, np.asarray(parameter_D, np.float64))
+
+    def training_tasks(self) -> "list[HiddenTask]":
+        """Give the episodes as trajectories of each training parameter, for a `ChainSampler`."""
+        return [self.under(parameter_D) for parameter_D in self.tasks.training_KD]
 
     def rewards(self, episode: int, parameter_D: np.ndarray) -> np.ndarray:
         """Compute what each action of an episode earns under a parameter, float32 [T]."""
@@ -150,36 +152,3 @@ class HiddenTask:
             observations=np.concatenate([stored.observations, told_TD], axis=1),
             final_observation=np.concatenate([stored.final_observation, told_D]),
         )
-
-
-def hidden_sampler(
-    source: HiddenEpisodes,
-    episodes: npt.ArrayLike,
-    *,
-    returns: np.ndarray,
-    longest: int,
-    config: ChainConfig,
-    batch: int,
-    seed: int,
-) -> ChainSampler:
-    """Draw chains as `ChainSampler` does, each of another training parameter, drawn at random.
-
-    The trajectories of a chain are chosen by their returns under its parameter, relabelled for it
-    and put in ascending order of the new returns.
-
-    Args:
-        source: the episodes.
-        episodes: the numbers to draw from (the training split).
-        returns: of these episodes under the training parameters, [K, E] (`HiddenEpisodes.returns`).
-        longest: as in `ChainSampler`, like all that follows.
-        config: how chains are made.
-        batch: chains in a batch.
-        seed: with the step, all that a batch depends on.
-
-    Raises:
-        InputError: fewer episodes than trajectories in a chain.
-    """
-    tasks: Sequence[HiddenTask] = [source.under(row) for row in source.tasks.training_KD]
-    return ChainSampler(
-        tasks, episodes, returns=returns, longest=longest, config=config, batch=batch, seed=seed
-    )

@@ -129,16 +129,17 @@ def _attempt(
     """Read one file; runs in a worker."""
     try:
         episode = read_episode(file, domain=spec.domain)
-        trajectory = check_trajectory(
-            trajectory_of(episode, relabel(episode, task=spec.name, mode=mode)),
-            where=str(file),
-            observation_width=spec.observation_width,
-            action_width=spec.action_width,
-        )
         physics_TKP = None
         if keep_physics:
             _require_physics(episode)
             physics_TKP = control_states(episode, task=spec.name)
+        rewards_T = relabel(episode, task=spec.name, mode=mode, states_TKP=physics_TKP)
+        trajectory = check_trajectory(
+            trajectory_of(episode, rewards_T),
+            where=str(file),
+            observation_width=spec.observation_width,
+            action_width=spec.action_width,
+        )
     except InputError as error:
         return error
     return Labelled(trajectory, episode.action_repeat, physics_TKP)

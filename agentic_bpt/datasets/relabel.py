@@ -11,7 +11,9 @@ from agentic_bpt.errors import InputError
 RELABEL_MODES = ("control", "exorl", "stored")
 
 
-def relabel(episode: Episode, *, task: str, mode: str) -> np.ndarray:
+def relabel(
+    episode: Episode, *, task: str, mode: str, states_TKP: np.ndarray | None = None
+) -> np.ndarray:
     """Compute what each action of an episode earns in a task.
 
     Row 0 of the file is the reset: its reward, which relabelling makes up to 1, is dropped.
@@ -23,6 +25,7 @@ def relabel(episode: Episode, *, task: str, mode: str) -> np.ndarray:
             each row as the control. `exorl` is ExoRL's own relabelling, with the control at 0: it
             loses the control term of cartpole and point_mass_maze. `stored` takes the reward of
             the file, which belongs to one task of the domain, whatever `task` says.
+        states_TKP: what `control_states` gives, where that is known already.
 
     Where actions were repeated a reward is a sum over control steps. The states between two stored
     ones are simulated anew, each time from the stored one (some 0.1 ms a control step).
@@ -38,7 +41,8 @@ def relabel(episode: Episode, *, task: str, mode: str) -> np.ndarray:
     check_mode(mode)
     if mode == "stored":
         return _stored_rewards(episode)[1:].astype(np.float64)
-    states_TKP = control_states(episode, task=task)
+    if states_TKP is None:
+        states_TKP = control_states(episode, task=task)
     # Loads dm_control and mujoco, which stored rewards do not need.
     from agentic_bpt.environments.rewards import physics_rewards
 

@@ -106,7 +106,7 @@ def evaluate_in_context(
     act = _roller(episodes, options, parameters.values_KD[task_C], len(prompts) + 1, progress)
     conditions = []
     for context, prompts_C in prompts.items():
-        start: dict[str, Any] = {"prompts": prompts_C} if prompts_C else {}
+        start = {"prompts": prompts_C} if isinstance(policy, ContextPolicy) else {}
         policy.start(targets_C, trajectories=options.trajectories, **start)
         conditions.append({"context": context, **_outcome(act(policy))})
     random = RandomPolicy(episodes.store.trajectory(0).actions.shape[1], seed=options.seed)

@@ -121,18 +121,17 @@ class ContextPolicy(Policy):
         target_returns_B,
         *,
         trajectories,
-        prompt: Sequence[Trajectory] = (),
-        prompts: Sequence[Sequence[Trajectory]] | None = None,
+        prompts: Sequence[Sequence[Trajectory]] = (),
     ):
-        """Begin chains; `prompt` trajectories of the data set stand before the rollouts.
+        """Begin chains; each chain's `prompts`, of the data set, stand before its rollouts.
 
-        `prompts` are those of each chain instead: as many in each, and as long in all.
+        They are as many in each chain, and as long in all; no prompts: the chains begin empty.
 
         Raises:
             InputError: more trajectories than the model has numbers for, or prompts without room
                 or of unlike lengths.
         """
-        prompts = [prompt] * len(target_returns_B) if prompts is None else prompts
+        prompts = prompts or [()] * len(target_returns_B)
         sizes = {(len(each), sum(len(t.rewards) for t in each)) for each in prompts}
         if len(sizes) != 1:
             raise InputError(

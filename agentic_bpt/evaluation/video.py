@@ -1,7 +1,6 @@
 """A video of one chain: rendered while it is rolled out, captioned, and encoded small."""
 
 import io
-import os
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from agentic_bpt.environments.tasks import Environment, task_spec
 from agentic_bpt.errors import InputError
 from agentic_bpt.evaluation.policy import Policy
 from agentic_bpt.evaluation.rollout import rollout
+from agentic_bpt.whole_file import write_whole
 
 HEIGHT, WIDTH = 240, 320  # pixels; multiples of 16, which H.264 wants
 FRAMES_PER_SECOND = 12
@@ -101,7 +101,7 @@ def record_video(
         )
         suffix, content = encode(film.frames)
         path = out.with_name(out.name + suffix)
-        _write_whole(path, content)
+        write_whole(path, content)
     except (InputError, OSError) as error:
         return Recording(None, _in_one_line(error), ())
     return Recording(path, "", tuple(float(total) for total in rolled.returns_CN[0]))
@@ -196,17 +196,6 @@ def _captioned(frame: np.ndarray, text: str) -> np.ndarray:
     draw.rectangle((0, 0, image.width, _CAPTION_HEIGHT), fill=(0, 0, 0))
     draw.text((4, 1), text, fill=(255, 255, 255))
     return np.asarray(image)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write beside the place and rename, so that no half-written video is ever seen."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _in_one_line(error: Exception) -> str:

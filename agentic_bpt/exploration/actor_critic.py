@@ -24,7 +24,7 @@ from agentic_bpt.exploration.networks import (
 class ActorCriticConfig:
     """What an update depends on beside its optimiser; the defaults are for a CPU core or two."""
 
-    hidden_width: int = 256
+    width: int = 256
     """Width of every hidden layer (published: 1,024)."""
     actor_every_updates: int = 2
     """Critic updates for each actor update (TD3's delay)."""
@@ -41,7 +41,7 @@ class ActorCriticConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
-        _require_positive(self, "hidden_width", "actor_every_updates", "return_steps")
+        _require_positive(self, "width", "actor_every_updates", "return_steps")
         _require_not_negative(self, "noise", "noise_clip")
         for name in ("discount", "target_rate"):
             if not 0 < getattr(self, name) <= 1:
@@ -127,8 +127,8 @@ def init_actor_critic(
 ) -> ActorCritic:
     """Draw a collector's fresh actor-critic, whose target critic equals its critic."""
     widths = {"observation_width": observation_width, "action_width": action_width}
-    actor = init_actor(draws, hidden=config.hidden_width, **widths)
-    critic = init_critic(draws, hidden=config.hidden_width, own_trunks=False, **widths)
+    actor = init_actor(draws, hidden=config.width, **widths)
+    critic = init_critic(draws, hidden=config.width, own_trunks=False, **widths)
     adam = optax.adam(config.learning_rate)
     return ActorCritic(
         actor, critic, critic, adam.init(actor), adam.init(critic), jnp.asarray(np.int32(0))

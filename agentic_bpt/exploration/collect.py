@@ -27,7 +27,7 @@ class CollectResult(NamedTuple):
     """What a collection left behind."""
 
     folder: Path
-    """`<domain>/<expl_agent>` under the given root; its `buffer` holds the episodes."""
+    """`<domain>/<name>` under the given root; its `buffer` holds the episodes."""
     episodes: int
     """Complete episodes in the folder, earlier ones included."""
     steps_per_second: float
@@ -65,6 +65,7 @@ def collect(
     expl_agent: str,
     episodes: int,
     out: Path,
+    name: str = "",
     seed: int = 0,
     action_repeat: int = 1,
     environments: int = 1,
@@ -83,7 +84,8 @@ def collect(
         expl_agent: `random` (uniform actions), `rnd` (seeks novelty, sees no reward) or `td3`
             (learns the task).
         episodes: complete episodes wanted in all.
-        out: root of the data; the episodes go to `<out>/<domain>/<expl_agent>/buffer`.
+        out: root of the data; the episodes go to `<out>/<domain>/<name>/buffer`.
+        name: of the folder; empty: that of the explorer.
         seed: not negative.
         action_repeat: control steps for which each decision is held.
         environments: episodes that run side by side; an explorer learns from a round of them when
@@ -106,6 +108,8 @@ def collect(
         raise InputError(f"expl_agent: expected one of {', '.join(EXPLORERS)}, got {expl_agent!r}")
     if seed < 0:
         raise InputError(f"seed must not be negative, got {seed}")
+    if name != Path(name).name or name == "..":
+        raise InputError(f"name must be that of one folder, such as td3_walk; got {name!r}")
     vector = VectorEnvironment(
         task, action_repeat=action_repeat, environments=environments, workers=workers
     )
@@ -114,7 +118,7 @@ def collect(
         request = {"task": task, "expl_agent": expl_agent, "seed": seed}
         request |= {"action_repeat": action_repeat, "environments": environments}
         request |= {"settings": settings}
-        folder = Path(out) / vector.spec.domain / expl_agent
+        folder = Path(out) / vector.spec.domain / (name or expl_agent)
         done = _resume(folder, request, explorer, vector.spec)
         return _collect(vector, explorer, folder, request, done, episodes, progress)
 

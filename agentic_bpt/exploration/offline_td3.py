@@ -95,8 +95,8 @@ def init_offline(
     """Draw a fresh state: a policy, and two critics that share nothing, as ExoRL's agents have."""
     draws = generator(seed, 0, Purpose.PARAMETERS)
     widths = {"observation_width": observation_width, "action_width": action_width}
-    actor = init_actor(draws, hidden=config.hidden_width, **widths)
-    critic = init_critic(draws, hidden=config.hidden_width, own_trunks=True, **widths)
+    actor = init_actor(draws, hidden=config.width, **widths)
+    critic = init_critic(draws, hidden=config.width, own_trunks=True, **widths)
     return ActorCritic(
         actor,
         critic,

@@ -93,7 +93,7 @@ class Rnd:
         self, draws: np.random.Generator, *, observation_width: int, action_width: int
     ) -> RndState:
         """Draw a fresh state."""
-        hidden = self.config.hidden_width
+        hidden = self.config.width
         widths = (observation_width, hidden, hidden, self.config.representation_width)
         predictor = init_mlp(draws, widths)
         return RndState(

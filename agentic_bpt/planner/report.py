@@ -212,7 +212,7 @@ def draw(
 ) -> None:
     """Draw bytes against trajectories for the first device, with the memory of all as lines."""
     from agentic_bpt.reports.plots import memory_png
-    from agentic_bpt.reports.results import write_bytes as write_whole
+    from agentic_bpt.whole_file import write_whole
 
     curves: dict[str, dict[int, int]] = {}
     sources = set()

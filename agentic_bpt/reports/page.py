@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from agentic_bpt.reports.results import write_bytes
+from agentic_bpt.whole_file import write_whole
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #222; --paper: #fff; --faint: #667; --line: #ccd;
@@ -67,7 +67,7 @@ def write_page(path: Path, *, title: str, summary: str, sections: Sequence[Secti
         ValueError: a picture or a video of another kind or without `alt`, or a row that is not as
             wide as the header.
     """
-    write_bytes(path, page_of(title=title, summary=summary, sections=sections).encode())
+    write_whole(path, page_of(title=title, summary=summary, sections=sections).encode())
 
 
 def page_of(*, title: str, summary: str, sections: Sequence[Section]) -> str:

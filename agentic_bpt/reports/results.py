@@ -1,7 +1,6 @@
 """Result files in and out, and the report made of them: a page, a CSV and a picture."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentic_bpt.errors import InputError
+from agentic_bpt.whole_file import write_whole
 
 FORMAT = 1  # of the result file; a newer one is refused, since its numbers may mean another thing
 PATTERN = "evaluation-*.json"  # result files in a run folder
@@ -98,18 +98,6 @@ class ReportFiles(NamedTuple):
     png: Path
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file beside its place and rename it, so that no half-written file is ever seen."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a result atomically; numbers that are not finite become null, as JSON has no NaN.
 
@@ -117,7 +105,7 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         TypeError: A value that has no JSON form.
     """
     text = json.dumps(_plain(document), indent=1, allow_nan=False, ensure_ascii=False)
-    write_bytes(path, (text + "\n").encode())
+    write_whole(path, (text + "\n").encode())
 
 
 def _plain(value: Any) -> Any:
@@ -347,15 +335,15 @@ def write_report(paths: Iterable[Path], out: Path) -> ReportFiles:
     results = read_results(paths)
     table = build_table(results)
     files = ReportFiles(out / "report.md", out / "report.csv", out / "report.png")
-    write_bytes(files.png, chain_png(results))
-    write_bytes(files.csv, render_csv(table).encode())
+    write_whole(files.png, chain_png(results))
+    write_whole(files.csv, render_csv(table).encode())
     page = [
         f"# {table.task}: {len(results)} result{'s' if len(results) > 1 else ''}",
         f"![Return along the chain, and the dataset's returns]({files.png.name})",
         render_markdown(table),
         provenance(results),
     ]
-    write_bytes(files.markdown, ("\n\n".join(page) + "\n").encode())
+    write_whole(files.markdown, ("\n\n".join(page) + "\n").encode())
     return files
 
 

@@ -1,24 +1,21 @@
 """What a set of cells will take before any is run: bytes against the device's, and seconds."""
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
+from agentic_bpt.blockwise.peak import measured_peak
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.experiment import Experiment, TransformerAgent
 from agentic_bpt.planner.prediction import Prediction
 from agentic_bpt.planner.step import EpisodeShape, positions_of
-from agentic_bpt.suites.cell import Cell, State, state_of
+from agentic_bpt.suites.cell import Cell, State, record, state_of
 from agentic_bpt.suites.runner import oom_state, predicted
 
 SHARE_OF_PEAK = 0.5
 """Of the measured matrix-multiply peak that a training step is assumed to reach."""
-_PEAK_SIZE = 2048
 
 
 class Estimate(NamedTuple):
@@ -49,6 +46,14 @@ def estimates(cells: Sequence[Cell], steps_of: dict[str, int]) -> list[Estimate]
     return found
 
 
+def runnable(found: Sequence[Estimate]) -> list[Cell]:
+    """Give the cells that fit; the others are recorded as out of memory."""
+    for one in found:
+        if one.state.kind == "oom":
+            record(one.cell, one.state)
+    return [one.cell for one in found if one.state.kind != "oom"]
+
+
 def training_operations(experiment: Experiment, timesteps: int) -> float:
     """Count the floating-point operations of all updates: exact causal attention and products."""
     agent = experiment.agent
@@ -60,19 +65,6 @@ def training_operations(experiment: Experiment, timesteps: int) -> float:
     weights += 2 * core.width * core.feedforward_width
     products = 3 * 2 * L * weights
     return float(experiment.loop.steps * experiment.batch * core.layers * (attention + products))
-
-
-def measured_peak() -> float:
-    """Measure the operations a second of a large square product on the device at hand."""
-    a = jnp.ones((_PEAK_SIZE, _PEAK_SIZE))
-    product = jax.jit(jnp.dot)
-    product(a, a).block_until_ready()
-    best = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        product(a, a).block_until_ready()
-        best = min(best, time.perf_counter() - start)
-    return 2 * _PEAK_SIZE**3 / best
 
 
 def print_estimates(found: Sequence[Estimate], console: Console) -> None:

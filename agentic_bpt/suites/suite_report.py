@@ -6,7 +6,7 @@ from pathlib import Path
 from agentic_bpt.reports.distributions import returns_png
 from agentic_bpt.reports.page import Section, write_page
 from agentic_bpt.reports.plots import chain_png
-from agentic_bpt.reports.results import Result, provenance, read_result, write_bytes
+from agentic_bpt.reports.results import Result, provenance, read_result
 from agentic_bpt.reports.suite_picture import suite_png
 from agentic_bpt.reports.suite_renderings import (
     ORDER,
@@ -20,6 +20,7 @@ from agentic_bpt.reports.suite_samples import RANDOM
 from agentic_bpt.reports.suite_table import SuiteTable, build_suite_table
 from agentic_bpt.suites.cell import Cell, state_of
 from agentic_bpt.suites.table5 import Column, Row
+from agentic_bpt.whole_file import write_whole
 
 NAME = "table5"
 
@@ -64,10 +65,10 @@ def write_suite_report(
         unmeasured=unmeasured,
         shared=shared,
     )
-    write_bytes(out / f"{NAME}.csv", render_suite_csv(table).encode())
-    write_bytes(out / f"{NAME}.tex", render_suite_latex(table).encode())
+    write_whole(out / f"{NAME}.csv", render_suite_csv(table).encode())
+    write_whole(out / f"{NAME}.tex", render_suite_latex(table).encode())
     picture = suite_png(table)
-    write_bytes(out / f"{NAME}.png", picture)
+    write_whole(out / f"{NAME}.png", picture)
     by_task = {row.task: [r for r in results if r.task == row.task] for row in rows}
     by_task = {t: found for t, found in by_task.items() if any(r.is_finite for r in found)}
     lines = [
@@ -77,7 +78,7 @@ def write_suite_report(
         render_suite_markdown(table),
         *(f"# {task}\n\n{provenance(found)}" for task, found in by_task.items()),
     ]
-    write_bytes(out / f"{NAME}.md", ("\n\n".join(lines) + "\n").encode())
+    write_whole(out / f"{NAME}.md", ("\n\n".join(lines) + "\n").encode())
     sections = [*_tables(table, picture, command), *_tasks(by_task)]
     path = out / f"{NAME}.html"
     write_page(path, title="Table 5", summary="\n\n".join(table.notes), sections=sections)

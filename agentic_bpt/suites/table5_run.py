@@ -16,8 +16,8 @@ from agentic_bpt.progress import counting
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.run import episode_steps
 from agentic_bpt.suites.attribution import BOUND, STEPS, scheme_distances
-from agentic_bpt.suites.cell import Cell, State, record
-from agentic_bpt.suites.plan import estimates, print_estimates
+from agentic_bpt.suites.cell import Cell, State
+from agentic_bpt.suites.plan import estimates, print_estimates, runnable
 from agentic_bpt.suites.runner import run_cells
 from agentic_bpt.suites.suite_report import write_suite_report
 from agentic_bpt.suites.table5 import cells_of, columns_of, preset_named, rows_of
@@ -64,11 +64,7 @@ def run_table5(
     print_estimates(found, console)
     if dry_run:
         return True
-    for one in found:
-        if one.state.kind == "oom":
-            record(one.cell, one.state)
-    fitting = [one.cell for one in found if one.state.kind not in ("oom", "done")]
-    fitting = _shared_where_alike(fitting, workdir, console)
+    fitting = _shared_where_alike(runnable(found), workdir, console)
 
     def report() -> Path:
         return write_suite_report(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
-from agentic_bpt.reports.results import Result, provenance, read_result, write_bytes
+from agentic_bpt.reports.results import Result, provenance, read_result
 from agentic_bpt.reports.trajectory_count import (
     Comparison,
     Cost,
@@ -22,8 +22,8 @@ from agentic_bpt.reports.trajectory_count import (
     grid_lines,
 )
 from agentic_bpt.run import episode_steps
-from agentic_bpt.suites.cell import Cell, State, record, state_of
-from agentic_bpt.suites.plan import estimates, print_estimates
+from agentic_bpt.suites.cell import Cell, State, state_of
+from agentic_bpt.suites.plan import estimates, print_estimates, runnable
 from agentic_bpt.suites.runner import predicted, run_cells
 from agentic_bpt.suites.table5 import preset_named
 from agentic_bpt.suites.trajectory_count import (
@@ -33,6 +33,7 @@ from agentic_bpt.suites.trajectory_count import (
     equal_time_cells,
     grid_cells,
 )
+from agentic_bpt.whole_file import write_whole
 
 
 def run_trajectory_count(
@@ -67,10 +68,7 @@ def run_trajectory_count(
     print_estimates(found, console)
     if dry_run:
         return True
-    for one in found:
-        if one.state.kind == "oom":
-            record(one.cell, one.state)
-    fitting = [one.cell for one in found if one.state.kind != "oom"]
+    fitting = runnable(found)
 
     def changed(cell: Cell, state: State, left: int) -> None:
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
@@ -109,8 +107,8 @@ def write_comparison(grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: 
     costs = [_cost(n, cells, results[column_of(n).name], timesteps) for n in series[0][1]]
     comparison = Comparison(grid.task, series, grid.test, marks, costs)
     picture = out / "trajectory_count.png"
-    write_bytes(picture, curve_png(comparison))
-    write_bytes(out / "trajectory_count.csv", grid_csv(comparison).encode())
+    write_whole(picture, curve_png(comparison))
+    write_whole(out / "trajectory_count.csv", grid_csv(comparison).encode())
     every = [result for of in results.values() for result in of]
     lines = [
         f"# {grid.task}: return against the number of trajectories",
@@ -127,7 +125,7 @@ def write_comparison(grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: 
         provenance(every),
     ]
     path = out / "trajectory_count.md"
-    write_bytes(path, ("\n".join(lines) + "\n").encode())
+    write_whole(path, ("\n".join(lines) + "\n").encode())
     return path
 
 

@@ -1,10 +1,11 @@
 """Metrics of a run: one JSON object a line, and TensorBoard beside it."""
 
 import json
-import os
 from pathlib import Path
 
 from tensorboardX import SummaryWriter
+
+from agentic_bpt.whole_file import write_whole
 
 
 class MetricsWriter:
@@ -18,9 +19,7 @@ class MetricsWriter:
     def __init__(self, workdir: Path, *, resume_step: int):
         self.path = workdir / "metrics.jsonl"
         kept = [line for line in read_metrics(self.path) if line["step"] <= resume_step]
-        beside = self.path.with_suffix(".part")
-        beside.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        os.replace(beside, self.path)
+        write_whole(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
         self._file = self.path.open("a")
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=resume_step)
 

@@ -21,8 +21,8 @@ class OptimizerConfig:
     """After warm-up: "constant", or "cosine" down to a hundredth of the peak at the last step."""
     weight_decay: float = 1e-4
     """Decoupled weight decay."""
-    gradient_clip: float = 1.0
-    """Largest global norm of the gradient."""
+    gradient_clip: float | None = 1.0
+    """Largest global norm of the gradient; None: any."""
 
     def __post_init__(self):
         """Refuse what cannot train."""
@@ -43,8 +43,9 @@ def make_optimizer(config: OptimizerConfig, *, steps: int) -> optax.GradientTran
     warm = optax.linear_schedule(
         config.learning_rate / max(1, warmup), config.learning_rate, warmup
     )
+    clip = config.gradient_clip
     return optax.chain(
-        optax.clip_by_global_norm(config.gradient_clip),
+        optax.identity() if clip is None else optax.clip_by_global_norm(clip),
         optax.adamw(
             optax.join_schedules([warm, after], [warmup]), weight_decay=config.weight_decay
         ),

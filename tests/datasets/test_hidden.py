@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from agentic_bpt.datasets.hidden import HiddenEpisodes, hidden_sampler
-from agentic_bpt.datasets.sampler import ChainConfig
+from agentic_bpt.datasets.hidden import HiddenEpisodes
+from agentic_bpt.datasets.sampler import ChainConfig, ChainSampler
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.environments.hidden_tasks import HiddenEnvironment, hidden_tasks
 from agentic_bpt.errors import InputError
@@ -78,8 +78,8 @@ def test_returns_are_those_of_the_trajectories_however_little_is_held(store, sig
 def sampler(store, tasks, *, told=False, batch=40, **options):
     source = HiddenEpisodes(store, tasks, told=told)
     settings = {"trajectories": 3, "trajectory_count": "fixed", **options}
-    return hidden_sampler(
-        source,
+    return ChainSampler(
+        source.training_tasks(),
         store.training,
         returns=source.returns(store.training, tasks.training_KD),
         longest=STEPS,

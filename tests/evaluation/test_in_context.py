@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from agentic_bpt.blockwise.core import CoreConfig
-from agentic_bpt.datasets.hidden import HiddenEpisodes, hidden_sampler
-from agentic_bpt.datasets.sampler import ChainConfig
+from agentic_bpt.datasets.hidden import HiddenEpisodes
+from agentic_bpt.datasets.sampler import ChainConfig, ChainSampler
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.environments.hidden_tasks import HiddenEnvironment, hidden_tasks
@@ -62,8 +62,8 @@ def episodes(tmp_path_factory):
 def policy(episodes):
     store, tasks = episodes.store, episodes.tasks
     returns_KE = episodes.returns(store.training, tasks.training_KD)
-    batch = hidden_sampler(
-        episodes,
+    batch = ChainSampler(
+        episodes.training_tasks(),
         store.training,
         returns=returns_KE,
         longest=STEPS,
@@ -118,7 +118,7 @@ def test_returns_are_those_of_the_hidden_reward(document, episodes, policy):
 
 def test_each_chain_reads_prompts_of_its_own_task_or_a_foreign_one(document, episodes, policy):
     none, right, foreign, shuffled = policy.starts
-    assert none is None
+    assert none == []
     for prompts, key in ((right, "parameters"), (foreign, "foreign_parameters")):
         for prompt, parameter in zip(prompts, document[key], strict=True):
             source = episodes.under(np.array(parameter))

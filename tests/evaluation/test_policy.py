@@ -94,7 +94,7 @@ def test_cached_acting_equals_the_full_pass_across_trajectories(layout, prompt_t
     prompt = [random_trajectory(10 + k) for k in range(prompt_trajectories)]
     observations, rewards, targets = recorded(C=2, N=2)
     policy = ContextPolicy(model, params, SCALES, episode_steps=STEPS, completion="reached")
-    actions = act_out(policy, observations, rewards, targets, prompt=prompt)
+    actions = act_out(policy, observations, rewards, targets, prompts=[prompt] * 2)
     chains = [
         as_chain(observations[c], actions[c], rewards[c], targets[c], "reached", prompt)
         for c in range(2)

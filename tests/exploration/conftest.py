@@ -6,7 +6,7 @@ from agentic_bpt.exploration.actor_critic import LearnerConfig
 from agentic_bpt.exploration.rnd import RndConfig
 
 SMALL = {
-    "hidden_width": 16,
+    "width": 16,
     "batch_size": 16,
     "uniform_steps": 50,
     "updates_per_call": 8,

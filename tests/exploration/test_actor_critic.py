@@ -19,7 +19,7 @@ from agentic_bpt.exploration.actor_critic import (
 )
 from agentic_bpt.exploration.networks import apply_actor, apply_critic
 
-CONFIG = LearnerConfig(hidden_width=8, learning_rate=1e-2, discount=0.5, return_steps=3)
+CONFIG = LearnerConfig(width=8, learning_rate=1e-2, discount=0.5, return_steps=3)
 
 update = jax.jit(update_actor_critic, static_argnames="config")
 target = jax.jit(target_values, static_argnames="config")

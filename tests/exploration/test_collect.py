@@ -184,6 +184,8 @@ def test_nothing_is_left_to_do(run, tmp_path):
         ({"workers": 2}, r"workers must lie in 1\.\.1, the number of environments, got 2"),
         ({"episodes": 0}, "episodes must be at least 1, got 0"),
         ({"seed": -1}, "seed must not be negative, got -1"),
+        ({"name": "a/b"}, "name must be that of one folder, such as td3_walk; got 'a/b'"),
+        ({"name": ".."}, "name must be that of one folder, such as td3_walk; got '..'"),
         ({"config": LearnerConfig()}, "expl_agent random has no settings"),
         ({"expl_agent": "rnd", "config": LearnerConfig()}, "rnd takes a RndConfig"),
     ],

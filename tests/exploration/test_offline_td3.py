@@ -20,9 +20,7 @@ from agentic_bpt.exploration.offline_td3 import (
 )
 
 MEAN_O, STD_O = np.array([1.0, -2.0, 0.5], np.float32), np.array([2.0, 0.5, 1.0], np.float32)
-CONFIG = ActorCriticConfig(
-    hidden_width=16, actor_every_updates=1, return_steps=1, discount=0.5, noise=0.3
-)
+CONFIG = ActorCriticConfig(width=16, actor_every_updates=1, return_steps=1, discount=0.5, noise=0.3)
 ADAM = optax.adam(3e-3)
 SEED = 3
 

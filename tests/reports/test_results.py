@@ -49,7 +49,7 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monke
     def fail(*_: Any) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("agentic_bpt.reports.results.os.replace", fail)
+    monkeypatch.setattr("agentic_bpt.whole_file.os.replace", fail)
     with pytest.raises(OSError, match="no space"):
         write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}
