@@ -30,13 +30,20 @@ from agentic_bpt.evaluation.policy import (
     SinglePolicy,
 )
 from agentic_bpt.evaluation.rollout import rollout
+from agentic_bpt.evaluation.video import Recording, record_video
 from agentic_bpt.experiment import CriticAgent, Experiment, TransformerAgent, read_experiment
 from agentic_bpt.exploration.offline_td3 import act_offline, init_offline
 from agentic_bpt.models.mlp_policy import MLPPolicy
 from agentic_bpt.models.tokens import Scales
 from agentic_bpt.models.trajectory_transformer import timesteps_of
 from agentic_bpt.reports.results import write_json
-from agentic_bpt.run import DATA_FILE, observation_width, one_timestep, transformer_model
+from agentic_bpt.run import (
+    CHECKPOINTS,
+    DATA_FILE,
+    observation_width,
+    one_timestep,
+    transformer_model,
+)
 from agentic_bpt.training.checkpoint import Checkpoints
 from agentic_bpt.training.metrics import read_metrics
 from agentic_bpt.training.optimizer import make_optimizer
@@ -101,7 +108,7 @@ def load_run(workdir: Path) -> TrainedRun:
     width = observation_width(experiment, data["task"])
     scales = Scales(*(jnp.zeros(n) for n in ((width,), (width,), (), ())))
     model, template = _template(experiment, data, scales)
-    checkpoints = Checkpoints(workdir / "checkpoints")
+    checkpoints = Checkpoints(workdir / CHECKPOINTS)
     saved = checkpoints.restore({"state": template, "scales": scales})
     checkpoints.close()
     state = type(template)(*saved["state"])
@@ -180,11 +187,16 @@ class Evaluation(NamedTuple):
 
     def file_name(self) -> str:
         """Name the result file: one a protocol."""
+        return f"evaluation-n{self.trajectories}-chains{self.chains}-{self._start}.json"
+
+    def video_stem(self) -> str:
+        """Name the video of the first chain, without the suffix that says how it is encoded."""
+        return f"video-n{self.trajectories}-{self._start}"
+
+    @property
+    def _start(self) -> str:
         target = "" if self.target_return is None else f"-target{self.target_return:g}"
-        return (
-            f"evaluation-n{self.trajectories}-chains{self.chains}-prompt{self.prompt_trajectories}"
-            f"-seed{self.seed}{target}.json"
-        )
+        return f"prompt{self.prompt_trajectories}-seed{self.seed}{target}"
 
 
 def evaluate_run(
@@ -260,6 +272,34 @@ def evaluate_run(
     }
     write_json(path, document)
     return path
+
+
+def film_run(workdir: Path, evaluation: Evaluation) -> Recording:
+    """Roll out the first chain of an evaluation once more and keep a video in the run's folder.
+
+    Nothing is raised where no picture can be drawn: the reason stands in what is returned.
+
+    Raises:
+        InputError: a wrong argument, or a run that cannot be loaded.
+    """
+    evaluation.check()
+    run = load_run(workdir)
+    target = run.data["best"] if evaluation.target_return is None else evaluation.target_return
+    policy = run.policy()
+    if isinstance(policy, ContextPolicy):
+        policy.start(
+            np.array([target]),
+            trajectories=evaluation.trajectories,
+            prompts=[_prompt(run, evaluation)],
+        )
+    return record_video(
+        policy,
+        run.data["task"],
+        out=workdir / evaluation.video_stem(),
+        trajectories=evaluation.trajectories,
+        seed=evaluation.seed,
+        action_repeat=run.data["action_repeat"],
+    )
 
 
 def evaluate_hidden(

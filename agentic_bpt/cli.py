@@ -199,6 +199,7 @@ def evaluate(
     prompt_trajectories: int = 0,
     target_return: float | None = None,
     seed: int = 0,
+    video: bool = False,
 ) -> None:
     """Roll a trained agent out in dm_control, and a random policy beside it.
 
@@ -214,8 +215,10 @@ def evaluate(
             best (0 is the published protocol).
         target_return: Return asked for; by default the best of the training split.
         seed: Of the evaluation.
+        video: Also film the first chain: an mp4 with the extra `video`, an animated GIF without.
+            Where nothing can be drawn, the reason is said.
     """
-    from agentic_bpt.acting import Evaluation, evaluate_run
+    from agentic_bpt.acting import Evaluation, evaluate_run, film_run
     from agentic_bpt.progress import counting
     from agentic_bpt.reports.results import read_results
     from agentic_bpt.reports.table import build_table, render_plain
@@ -225,6 +228,9 @@ def evaluate(
         path = evaluate_run(run, evaluation, progress=advance)
     print(render_plain(build_table(read_results([path]))))
     print(f"{path}: written; next: agentic-bpt report {run} ...")
+    if video:
+        filmed = film_run(run, evaluation)
+        print(f"{filmed.path}: written" if filmed.path else f"no video: {filmed.why_not}")
 
 
 @app.command

@@ -22,6 +22,7 @@ def table5(
     episodes: int | None = None,
     steps: int | None = None,
     workers: int = 1,
+    video: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Fill the paper's Table 5: every method on every task, several seeds, with intervals.
@@ -42,6 +43,7 @@ def table5(
         episodes: Ingest only so many episodes of each domain, spread over the collection.
         steps: Updates of every method, instead of the preset's: a quick look.
         workers: Cells at a time; on CPUs each has its share of the cores.
+        video: Film the first chain of each method's first seed, for the page.
         dry_run: Only say what each cell is predicted to take.
     """
     from agentic_bpt.suites.table5 import TASKS
@@ -57,6 +59,7 @@ def table5(
         episodes=episodes,
         steps=steps,
         workers=workers,
+        video=video,
         dry_run=dry_run,
     )
     if not good:

@@ -47,7 +47,7 @@ from agentic_bpt.training.metrics import MetricsWriter
 from agentic_bpt.training.optimizer import make_optimizer
 from agentic_bpt.training.step import TrainState, init_state, make_train_step
 
-DATA_FILE = "data.json"
+CHECKPOINTS, DATA_FILE = "checkpoints", "data.json"
 
 VALIDATION_BATCHES = 4
 VALIDATION_EVERY_STEPS = 200
@@ -233,7 +233,7 @@ def train_run(experiment: Experiment, workdir: Path, *, label: str | None = None
     """
     with only_run(workdir), Store.open(Path(experiment.store)) as store:
         experiment = dataclasses.replace(experiment, data_hash=store.data_hash)
-        checkpoints = Checkpoints(workdir / "checkpoints")
+        checkpoints = Checkpoints(workdir / CHECKPOINTS)
         if (workdir / "experiment.json").exists():
             difference = first_difference(experiment, read_experiment(workdir))
             if difference:

@@ -1,8 +1,9 @@
 """The report of a suite from what its cells left on disk: table, pictures and one HTML page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from agentic_bpt.acting import film_run
 from agentic_bpt.reports.distributions import returns_png
 from agentic_bpt.reports.page import Section, write_page
 from agentic_bpt.reports.plots import chain_png
@@ -18,6 +19,7 @@ from agentic_bpt.reports.suite_renderings import (
 )
 from agentic_bpt.reports.suite_samples import RANDOM
 from agentic_bpt.reports.suite_table import SuiteTable, build_suite_table
+from agentic_bpt.run import CHECKPOINTS
 from agentic_bpt.suites.cell import Cell, state_of
 from agentic_bpt.suites.table5 import Column, Row
 from agentic_bpt.whole_file import write_whole
@@ -79,10 +81,24 @@ def write_suite_report(
         *(f"# {task}\n\n{provenance(found)}" for task, found in by_task.items()),
     ]
     write_whole(out / f"{NAME}.md", ("\n\n".join(lines) + "\n").encode())
-    sections = [*_tables(table, picture, command), *_tasks(by_task)]
+    sections = [*_tables(table, picture, command), *_tasks(by_task), *_films(cells, titles)]
     path = out / f"{NAME}.html"
     write_page(path, title="Table 5", summary="\n\n".join(table.notes), sections=sections)
     return path
+
+
+def film_cells(cells: Sequence[Cell]) -> Iterator[str]:
+    """Film the first seed of every trained cell that has no video yet; says what came of each."""
+    for cell in cells:
+        trained = state_of(cell).kind == "done" and (cell.folder / CHECKPOINTS).exists()
+        if cell.experiment.seed or not trained or _video(cell):
+            continue
+        filmed = film_run(cell.folder, cell.evaluation)
+        yield f"{filmed.path}: written" if filmed.path else f"{cell.name}: {filmed.why_not}"
+
+
+def _video(cell: Cell) -> Path | None:
+    return next(cell.folder.glob(f"{cell.evaluation.video_stem()}.*"), None)
 
 
 def _tables(table: SuiteTable, picture: bytes, command: str) -> list[Section]:
@@ -124,4 +140,16 @@ def _tasks(by_task: dict[str, list[Result]]) -> list[Section]:
                 alt=f"returns of every chain of every method on {task}",
             ),
         ]
+    return sections
+
+
+def _films(cells: Sequence[Cell], titles: Mapping[str, str]) -> list[Section]:
+    sections = []
+    for cell in cells:
+        path = _video(cell)
+        if path and not cell.shared_with:
+            heading = f"{cell.task}: {titles[cell.column]} acting"
+            text = "The first chain of the first seed, its trajectories one after another."
+            content = path.read_bytes()
+            sections.append(Section(heading=heading, text=text, video=content, alt=heading))
     return sections

@@ -19,7 +19,7 @@ from agentic_bpt.suites.attribution import BOUND, STEPS, scheme_distances
 from agentic_bpt.suites.cell import Cell, State
 from agentic_bpt.suites.plan import estimates, print_estimates, runnable
 from agentic_bpt.suites.runner import run_cells
-from agentic_bpt.suites.suite_report import write_suite_report
+from agentic_bpt.suites.suite_report import film_cells, write_suite_report
 from agentic_bpt.suites.table5 import cells_of, columns_of, preset_named, rows_of
 
 SCHEMES_FILE = "schemes.json"
@@ -36,6 +36,7 @@ def run_table5(
     episodes: int | None,
     steps: int | None,
     workers: int,
+    video: bool,
     dry_run: bool,
 ) -> bool:
     """Run the cells that are not done, and write the report after every one.
@@ -80,6 +81,9 @@ def run_table5(
         report()
 
     states = run_cells(fitting, workers=workers, changed=changed)
+    if video:
+        for line in film_cells(fitting):
+            console.print(line)
     console.print(f"written: {report()}")
     return all(state.kind != "failed" for state in states.values())
 
