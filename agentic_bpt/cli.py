@@ -78,6 +78,7 @@ def train(
     loss: Literal["all", "last"] | None = None,
     trajectory_count: Literal["uniform", "fixed"] | None = None,
     sampling: Literal["uniform", "spread"] | None = None,
+    target_excess: float | None = None,
     trajectory_index: bool | None = None,
     hidden_task: str | None = None,
     told: bool | None = None,
@@ -93,6 +94,10 @@ def train(
     learning_rate: float | None = None,
     checkpoint_every_steps: int | None = None,
     seed: int = 0,
+    mesh: str | None = None,
+    coordinator: str | None = None,
+    processes: int = 1,
+    rank: int = 0,
 ) -> None:
     """Train an agent on a store. A run that was stopped, however, goes on where it stopped.
 
@@ -119,6 +124,8 @@ def train(
         trajectory_count: Draw the trajectories of a chain from 1..N, or always take N.
         sampling: Take all episodes as likely, or draw returns evenly between worst and best, so
             that good episodes are not drowned where they are rare.
+        target_excess: Draw a chain's target above its best return, by up to this share of the
+            largest return, so that a target that is missed is nothing new; 0 as published.
         trajectory_index: Give tokens the number of their trajectory; no more than N then at test.
         hidden_task: Make every chain one of another task, which only its rewards tell: a family
             (walker_speed, cheetah_speed, maze_goal, jaco_goal, cartpole_position), tasks of one
@@ -138,14 +145,23 @@ def train(
         learning_rate: Peak learning rate.
         checkpoint_every_steps: Updates between checkpoints.
         seed: Of initial parameters, batches and dropout.
+        mesh: Spread an update over all devices, such as data=2,sequence=4,model=1: parts of the
+            batch, of the positions, of the heads. The numbers are those of one device, and a run
+            goes on upon another mesh.
+        coordinator: host:port of rank 0, where devices of several processes are joined; every
+            process runs this same command with its own --rank, and sees the same WORKDIR.
+        processes: How many there are.
+        rank: Of this process, from 0.
     """
     options = locals()
     import dataclasses
 
     from agentic_bpt.run import train_run
+    from agentic_bpt.spread import join_mesh
 
-    experiment = _configured(options)
-    train_run(dataclasses.replace(experiment, store=str(store), seed=seed), workdir)
+    experiment = dataclasses.replace(_configured(options), store=str(store), seed=seed)
+    over = join_mesh(mesh, coordinator=coordinator, processes=processes, rank=rank)
+    train_run(experiment, workdir, mesh=over)
     print(f"{workdir}: trained; next: agentic-bpt evaluate {workdir}")
 
 
@@ -157,6 +173,7 @@ OVERRIDES: dict[str, tuple[tuple[str, ...], ...]] = {
     "loss": (_CHAIN,),
     "trajectory_count": (_CHAIN,),
     "sampling": (_CHAIN,),
+    "target_excess": (_CHAIN,),
     "layout": (_MODEL,),
     "trajectory_index": (_MODEL,),
     "hidden_task": (("agent",),),
@@ -218,7 +235,7 @@ def evaluate(
         video: Also film the first chain: an mp4 with the extra `video`, an animated GIF without.
             Where nothing can be drawn, the reason is said.
     """
-    from agentic_bpt.acting import Evaluation, evaluate_run, film_run
+    from agentic_bpt.evaluating import Evaluation, evaluate_run, film_run
     from agentic_bpt.progress import counting
     from agentic_bpt.reports.results import read_results
     from agentic_bpt.reports.table import build_table, render_plain

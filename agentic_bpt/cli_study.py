@@ -140,7 +140,7 @@ def in_context(
             conditions (dt takes no prompt).
         seed: Of the evaluation.
     """
-    from agentic_bpt.acting import evaluate_hidden
+    from agentic_bpt.evaluating import evaluate_hidden
     from agentic_bpt.evaluation.in_context import InContext, lines_of
     from agentic_bpt.progress import counting
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentic_bpt.acting import Evaluation, evaluate_run
 from agentic_bpt.datasets.store import ingest
+from agentic_bpt.evaluating import Evaluation, evaluate_run
 from agentic_bpt.exploration.collect import collect
 from agentic_bpt.methods import preset_of
 from agentic_bpt.progress import counting

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from agentic_bpt.blockwise.mesh import MeshConfig
 from agentic_bpt.datasets.hidden import HiddenEpisodes
 from agentic_bpt.datasets.sampler import (
     ChainBatch,
@@ -41,6 +43,7 @@ from agentic_bpt.models.trajectory_transformer import Sizes, TrajectoryTransform
 from agentic_bpt.planner import require_fit
 from agentic_bpt.planner.step import with_engine
 from agentic_bpt.reports.results import write_json
+from agentic_bpt.spread import mesh_for, spread_batch, spread_state, step_shardings
 from agentic_bpt.training.checkpoint import Checkpoints
 from agentic_bpt.training.loop import Hook, train
 from agentic_bpt.training.metrics import MetricsWriter
@@ -91,8 +94,8 @@ def scales_of(store: Store) -> Scales:
     )
 
 
-def make_training(experiment: Experiment, store: Store) -> Training:
-    """Build initial state, update and batches of an experiment."""
+def make_training(experiment: Experiment, store: Store, mesh: Mesh | None = None) -> Training:
+    """Build initial state, update and batches of an experiment, on one device or over a mesh."""
     agent, batch, seed = experiment.agent, experiment.batch, experiment.seed
     optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
     if isinstance(agent, CriticAgent):
@@ -101,9 +104,22 @@ def make_training(experiment: Experiment, store: Store) -> Training:
         )
         return Training(*offline, scales_of(store), [], batch)
     parts = make_parts(experiment, store)
+    state, scales = init_state(parts.params, optimizer), parts.scales
+    if mesh is not None:
+        parts = _over(mesh, parts)
+        state, scales = spread_state((state, scales), mesh)
     step = make_train_step(parts.loss, optimizer, accumulate=experiment.accumulate, seed=seed)
-    state, hooks = init_state(parts.params, optimizer), _hooks(parts)
-    return Training(state, step, parts.batch_at, parts.scales, hooks, parts.tokens_per_batch)
+    return Training(state, step, parts.batch_at, scales, _hooks(parts), parts.tokens_per_batch)
+
+
+def _over(mesh: Mesh, parts: Parts) -> Parts:
+    """Let a transformer's loss and batches be those of its share of a mesh."""
+    batch_at, validation_at = parts.batch_at, parts.validation_at
+    return parts._replace(
+        loss=chain_loss(parts.model.clone(mesh=mesh), parts.scales),
+        batch_at=lambda step: spread_batch(batch_at(step), mesh),
+        validation_at=validation_at and (lambda number: spread_batch(validation_at(number), mesh)),
+    )
 
 
 def make_parts(experiment: Experiment, store: Store) -> Parts:
@@ -225,13 +241,25 @@ def only_run(workdir: Path) -> Iterator[None]:
         yield
 
 
-def train_run(experiment: Experiment, workdir: Path, *, label: str | None = None) -> None:
+def train_run(
+    experiment: Experiment,
+    workdir: Path,
+    *,
+    label: str | None = None,
+    mesh: MeshConfig | None = None,
+) -> None:
     """Train an experiment in its folder, or go on where it was stopped.
 
+    Over a mesh, every process of it calls this with the same arguments and sees the same folder;
+    the first holds it and says how far it is.
+
     Raises:
-        InputError: the folder is in use or holds another experiment, or the store is not fit.
+        InputError: the folder is in use or holds another experiment, the store is not fit, or the
+            mesh cannot work.
     """
-    with only_run(workdir), Store.open(Path(experiment.store)) as store:
+    first = mesh is None or jax.process_index() == 0
+    held = only_run(workdir) if first else contextlib.nullcontext()
+    with held, Store.open(Path(experiment.store)) as store:
         experiment = dataclasses.replace(experiment, data_hash=store.data_hash)
         checkpoints = Checkpoints(workdir / CHECKPOINTS)
         if (workdir / "experiment.json").exists():
@@ -240,23 +268,27 @@ def train_run(experiment: Experiment, workdir: Path, *, label: str | None = None
                 raise InputError(
                     f"{workdir}: holds another experiment: {difference}; give another --workdir"
                 )
-        write_experiment(experiment, workdir)
-        write_json(workdir / DATA_FILE, describe_data(store))
+        devices = None if mesh is None else mesh_for(experiment, mesh)
+        if first:
+            write_experiment(experiment, workdir)
+            write_json(workdir / DATA_FILE, describe_data(store))
         if checkpoints.latest_step == experiment.loop.steps:
             checkpoints.close()
             return
-        _require_fit(experiment, store)
-        training = make_training(experiment, store)
+        if devices is None:
+            _require_fit(experiment, store)
+        training = make_training(experiment, store, devices)
         state, beside = training.state, {"scales": training.scales}
         if checkpoints.latest_step is not None:
             saved = checkpoints.restore({"state": state, **beside})
             state = type(state)(*saved["state"])
-        metrics = MetricsWriter(workdir, resume_step=int(state.step))
+        placed = {} if devices is None else {"out_shardings": step_shardings(state, devices)}
+        metrics = MetricsWriter(workdir, resume_step=int(state.step)) if first else None
         try:
             train(
                 state,
                 config=experiment.loop,
-                step_function=jax.jit(training.step, donate_argnums=0),
+                step_function=jax.jit(training.step, donate_argnums=0, **placed),
                 batch_at=training.batch_at,
                 tokens_per_batch=training.tokens_per_batch,
                 checkpoints=checkpoints,
@@ -266,7 +298,8 @@ def train_run(experiment: Experiment, workdir: Path, *, label: str | None = None
                 label=label or f"train {experiment.method}",
             )
         finally:
-            metrics.close()
+            if metrics:
+                metrics.close()
             checkpoints.close()
 
 

@@ -9,10 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from agentic_bpt.acting import Evaluation, evaluate_run, load, load_run
+from agentic_bpt.acting import load, load_run
 from agentic_bpt.datasets.exorl import write_episode
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
+from agentic_bpt.evaluating import Evaluation, evaluate_run
 from agentic_bpt.experiment import Experiment, override, read_experiment, replace_in
 from agentic_bpt.exploration.networks import apply_actor
 from agentic_bpt.methods import preset_of

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from agentic_bpt import quickstart
-from agentic_bpt.acting import Evaluation
 from agentic_bpt.datasets.store import Store, ingest
+from agentic_bpt.evaluating import Evaluation
 from agentic_bpt.experiment import replace_in
 from agentic_bpt.methods import preset_of
 

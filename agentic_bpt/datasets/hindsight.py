@@ -65,7 +65,8 @@ def chain_of_hindsight(
     """Pack trajectories in ascending order of return, their target relabelled to the largest.
 
     Returns-to-go start at the target in every trajectory and fall by the rewards received in it.
-    `target_return` replaces the target, for a prompt before an agent that is asked for another.
+    `target_return` replaces the target: of a prompt before an agent that is asked for another, or
+    above what was reached (`sampler.ChainConfig.target_excess`).
 
     Raises:
         ValueError: no trajectory, or an unknown `completion`.

@@ -72,10 +72,17 @@ class ChainConfig:
     """Whose actions are imitated: those of "all" trajectories of a chain, or of the "last" (best)
     only. The authors' choice is not known; "all" learns from every token."""
 
+    target_excess: float = 0.0
+    """A chain's target is drawn above its best return, by up to this share of the largest return;
+    0, as published, asks for exactly what was reached. An agent that has seen targets missed is not
+    lost when it falls behind its own, or is asked for more than the data has."""
+
     def __post_init__(self):
         """Refuse unknown choices."""
         if self.trajectories < 1:
             raise InputError(f"trajectories must be at least 1, got {self.trajectories}")
+        if not 0 <= self.target_excess < np.inf:
+            raise InputError(f"target_excess must not be negative, got {self.target_excess}")
         for name, known in (
             ("trajectory_count", TRAJECTORY_COUNTS),
             ("sampling", SAMPLINGS),
@@ -137,7 +144,15 @@ class ChainSampler:
                 count = int(generator.integers(1, self._config.trajectories, endpoint=True))
             chosen = self._choose(generator, count, self._returns_KE[task])
             trajectories = [self._sources[task].trajectory(int(episode)) for episode in chosen]
-            chains.append(chain_of_hindsight(trajectories, completion=self._config.completion))
+            target = None
+            if self._config.target_excess:
+                most = self._config.target_excess * np.abs(self._returns_KE[task]).max()
+                target = max(t.total_reward for t in trajectories) + generator.uniform(0, most)
+            chains.append(
+                chain_of_hindsight(
+                    trajectories, completion=self._config.completion, target_return=target
+                )
+            )
         return pad_chains(chains, length=self._length, loss=self._config.loss)
 
     def _choose(

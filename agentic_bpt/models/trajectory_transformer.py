@@ -2,14 +2,16 @@
 
 import dataclasses
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax.sharding import Mesh
 
 from agentic_bpt.blockwise.cache import Cache, extend_stack
 from agentic_bpt.blockwise.core import CoreConfig, apply_stack, init_stack
+from agentic_bpt.blockwise.parallel import apply_stack_parallel
 from agentic_bpt.datasets.sampler import ChainBatch
 from agentic_bpt.models.tokens import LAYOUTS, Array, Scales, Timesteps, shift, token_features
 
@@ -49,6 +51,8 @@ class TrajectoryTransformer(nn.Module):
 
     config: TrajectoryTransformerConfig
     sizes: Sizes
+    mesh: Mesh | None = None
+    """Devices that training is spread over; timesteps are then in the order of `shard_sequence`."""
 
     def setup(self):
         """Declare the parameters."""
@@ -71,7 +75,10 @@ class TrajectoryTransformer(nn.Module):
         M = len(self.layout.tokens)
         embedded = [self._embed(kind, timesteps, scales) for kind in self.layout.tokens]
         tokens_BLD = jnp.stack(embedded, axis=2).reshape(B, T * M, -1)
-        out_BLD = apply_stack(
+        apply: Any = apply_stack
+        if self.mesh is not None:
+            apply = partial(apply_stack_parallel, mesh=self.mesh, in_shard_order=True)
+        out_BLD = apply(
             self.stack,
             tokens_BLD,
             config=self.config.core,

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentic_bpt.acting import Evaluation, evaluate_run
 from agentic_bpt.errors import InputError
+from agentic_bpt.evaluating import Evaluation, evaluate_run
 from agentic_bpt.experiment import Experiment, read_experiment, write_experiment
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.run import only_run, train_run

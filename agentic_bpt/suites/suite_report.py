@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from agentic_bpt.acting import film_run
+from agentic_bpt.evaluating import film_run
 from agentic_bpt.reports.distributions import returns_png
 from agentic_bpt.reports.page import Section, write_page
 from agentic_bpt.reports.plots import chain_png

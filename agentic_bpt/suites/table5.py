@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agentic_bpt.acting import Evaluation
 from agentic_bpt.datasets.store import Store, ingest
 from agentic_bpt.environments.tasks import task_spec, tasks_of_domain
 from agentic_bpt.errors import InputError
+from agentic_bpt.evaluating import Evaluation
 from agentic_bpt.experiment import Experiment, TransformerAgent, replace_in
 from agentic_bpt.methods import preset_of
 from agentic_bpt.reports.suite_table import paper_column
@@ -105,7 +105,7 @@ PRESETS: dict[str, Preset] = {
         layout="joint",
         test_trajectories=8,
         chains=8,
-        timesteps_per_update=16_000,
+        timesteps_per_update=4_000,
         share_schemes=True,
     ),
 }
@@ -176,7 +176,9 @@ def cells_of(
         InputError: a store with too few episodes for a column.
     """
     evaluation = Evaluation(
-        trajectories=preset.test_trajectories, chains=preset.chains, multipliers=(1.0,)
+        trajectories=preset.test_trajectories,
+        chains=preset.chains,
+        multipliers=(1.0,),
     )
     cells = []
     for row in rows:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agentic_bpt.acting import Evaluation
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
+from agentic_bpt.evaluating import Evaluation
 from agentic_bpt.experiment import Experiment
 from agentic_bpt.planner.step import EpisodeShape, positions_of
 from agentic_bpt.run import episode_steps

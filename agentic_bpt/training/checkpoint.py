@@ -48,7 +48,9 @@ class Checkpoints:
             ) from error
 
     def restore(self, template: Any) -> Any:
-        """Read the newest checkpoint into the shapes of `template`.
+        """Read the newest checkpoint into the shapes of `template`, whatever devices wrote it.
+
+        Arrays of the template say where theirs go; shapes alone go to the first device here.
 
         Raises:
             InputError: there is none, or it cannot be read into these shapes.
@@ -56,7 +58,7 @@ class Checkpoints:
         step = self.latest_step
         if step is None:
             raise InputError(f"{self.folder}: holds no checkpoint: run `agentic-bpt train` first")
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, template)
+        abstract = jax.tree.map(_placed_shape, template)
         try:
             return self._manager.restore(step, args=ocp.args.StandardRestore(abstract))
         except (ValueError, KeyError, FileNotFoundError) as error:
@@ -69,3 +71,11 @@ class Checkpoints:
     def close(self) -> None:
         """Release the folder."""
         self._manager.close()
+
+
+def _placed_shape(x: Any) -> jax.ShapeDtypeStruct:
+    shape: jax.ShapeDtypeStruct = ocp.utils.to_shape_dtype_struct(x)
+    if shape.sharding is not None:
+        return shape
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=here)

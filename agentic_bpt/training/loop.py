@@ -58,13 +58,14 @@ def train(
     tokens_per_batch: int,
     checkpoints: Checkpoints,
     saved_beside: dict[str, Any],
-    metrics: MetricsWriter,
+    metrics: MetricsWriter | None,
     hooks: Sequence[Hook] = (),
     label: str = "train",
 ) -> TrainState:
     """Train from `state` to `config.steps` updates; step s uses the batch `batch_at(s)`.
 
-    Ctrl-C writes a checkpoint and then stops. `saved_beside` goes into every checkpoint.
+    Ctrl-C writes a checkpoint and then stops. `saved_beside` goes into every checkpoint. Without
+    `metrics` nothing is said: another process of the same run says it.
 
     Raises:
         InputError: the loss is not finite; the step and the last good checkpoint are named.
@@ -76,7 +77,11 @@ def train(
     def save(state: TrainState) -> None:
         checkpoints.save(int(state.step), {"state": state, **saved_beside})
 
-    with ThreadPoolExecutor(1) as reader, _progress() as progress:
+    def tell(step: int, values: dict[str, float]) -> None:
+        if metrics:
+            metrics.write(step, values)
+
+    with ThreadPoolExecutor(1) as reader, _progress(quiet=metrics is None) as progress:
         bar = progress.add_task(label, total=config.steps, completed=step, note="")
         future = reader.submit(batch_at, step) if step < config.steps else None
         try:
@@ -92,12 +97,12 @@ def train(
                 progress.update(bar, completed=step, note=f"loss {loss:.4f}  {clock.rate()}")
                 if step % config.log_every_steps == 0 or step == config.steps:
                     numbers = {name: float(value) for name, value in values.items()}
-                    if not progress.console.is_terminal:  # a log file: lines, as there is no bar
+                    tell(step, {**numbers, **clock.read()})
+                    if metrics and not progress.console.is_terminal:  # a log file: lines, no bar
                         print(f"{label}: step {step}/{config.steps}, loss {loss:.4f}", flush=True)
-                    metrics.write(step, {**numbers, **clock.read()})
                 for hook in hooks:
                     if step % hook.every_steps == 0 or step == config.steps:
-                        metrics.write(step, hook.measure(state))
+                        tell(step, hook.measure(state))
                         clock.restart()
                 if step % config.checkpoint_every_steps == 0 or step == config.steps:
                     save(state)
@@ -169,7 +174,7 @@ class _Waiting:
         self._clock._waited += time.perf_counter() - self._start
 
 
-def _progress() -> Progress:
+def _progress(*, quiet: bool) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -177,4 +182,5 @@ def _progress() -> Progress:
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        disable=quiet,
     )

@@ -111,6 +111,19 @@ def test_chains_of_several_tasks_are_spread_over_the_returns_of_their_own():
         assert 0.65 < with_good < 0.85  # 1 - 1/4
 
 
+@pytest.mark.parametrize("excess", [0.0, 0.5])
+def test_targets_lie_evenly_above_what_chains_reach(excess):
+    options = {"trajectories": 1, "trajectory_count": "fixed"}
+    batch = sampler(batch=400, target_excess=excess, **options).batch(0)
+    reached_B = batch.rewards_BL.sum(axis=1)
+    largest = max(Source().trajectory(episode).total_reward for episode in range(EPISODES))
+    above_B = (batch.returns_to_go_BL[:, 0] - reached_B) / largest
+    assert above_B.min() == pytest.approx(0, abs=0.01)
+    assert above_B.max() == pytest.approx(excess, abs=0.01)
+    assert above_B.mean() == pytest.approx(excess / 2, abs=0.02)
+    assert batch.completions_BL.any(axis=1).mean() == (excess == 0)
+
+
 def test_padding_is_at_the_end_and_carries_no_loss():
     batch = sampler().batch(0)
     assert (np.diff(batch.valid_BL.astype(int), axis=1) <= 0).all()

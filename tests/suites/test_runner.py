@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from agentic_bpt.acting import Evaluation
+from agentic_bpt.evaluating import Evaluation
 from agentic_bpt.methods import preset_of
 from agentic_bpt.suites import runner
 from agentic_bpt.suites.cell import OUT_OF_MEMORY, USER_ERROR, Cell, state_of

@@ -41,7 +41,8 @@ def test_every_column_is_a_valid_experiment_and_sees_as_many_timesteps(name, row
         agent = cell.experiment.agent
         if isinstance(agent, TransformerAgent):
             timesteps = cell.experiment.batch * agent.chain.trajectories * 1000
-            assert timesteps == pytest.approx(preset.timesteps_per_update, rel=0.01)
+            least = agent.chain.trajectories * 1000  # one chain, where no fewer can be had
+            assert timesteps == max(preset.timesteps_per_update, least)
 
 
 def test_schemes_share_a_training_in_preset_cpu_only():

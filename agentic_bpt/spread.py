@@ -1,0 +1,106 @@
+"""A training run over many devices: where its state and its batches lie on a mesh.
+
+Nothing of it is part of an experiment: a run gives the same numbers on any mesh, up to rounding,
+and a checkpoint that was written on one goes on upon another.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+
+from agentic_bpt.blockwise.mesh import MeshConfig, make_mesh
+from agentic_bpt.blockwise.parallel import SEQUENCES, param_specs, shard_sequence
+from agentic_bpt.blockwise.processes import join_processes
+from agentic_bpt.datasets.sampler import ChainBatch
+from agentic_bpt.errors import InputError
+from agentic_bpt.experiment import Experiment, TransformerAgent
+from agentic_bpt.models.losses import Lesson, lesson_of
+
+_STACK_SPECS = param_specs()._asdict()
+
+
+def join_mesh(
+    mesh: str | None, *, coordinator: str | None, processes: int, rank: int
+) -> MeshConfig | None:
+    """Read a mesh, after joining the processes whose devices it is made of; None for one device.
+
+    Raises:
+        InputError: a wrong argument, or a process that did not join.
+    """
+    if mesh is None:
+        if coordinator or processes != 1 or rank:
+            raise InputError("--coordinator, --processes and --rank belong to a --mesh: give one")
+        return None
+    try:
+        config = MeshConfig.parse(mesh)
+        if coordinator:
+            join_processes(coordinator, processes, rank)
+    except (ValueError, TimeoutError) as error:
+        raise InputError(f"--{error}") from error
+    if not coordinator and (processes != 1 or rank):
+        raise InputError("several --processes need the --coordinator, host:port of rank 0")
+    return config
+
+
+def mesh_for(experiment: Experiment, config: MeshConfig) -> Mesh:
+    """Arrange all devices, of all processes, for the training of an experiment.
+
+    Raises:
+        InputError: the method is not a transformer, its scheme or engine are for one device, or the
+            mesh does not divide its batch or heads or take the devices there are; meshes that would
+            work are listed.
+    """
+    agent = experiment.agent
+    if not isinstance(agent, TransformerAgent):
+        raise InputError(f"--mesh means nothing to method {experiment.method}: leave it out")
+    core = agent.model.core
+    if core.scheme != "blockwise" or core.engine not in ("auto", "portable"):
+        raise InputError(
+            "--mesh needs --scheme blockwise and --engine portable, "
+            f"got {core.scheme} and {core.engine}"
+        )
+    devices = jax.devices()
+    try:
+        config.require(core, batch=experiment.batch // experiment.accumulate, devices=len(devices))
+    except ValueError as error:
+        raise InputError(f"--{error}") from error
+    return make_mesh(data=config.data, sequence=config.sequence, model=config.model)
+
+
+def state_shardings(state: Any, mesh: Mesh) -> Any:
+    """Say how the arrays of a training state lie: those of a stack are split over "model".
+
+    What an optimiser keeps for a parameter lies as the parameter does.
+    """
+
+    def sharding(path: tuple, leaf: Any) -> NamedSharding:
+        names = [getattr(key, "name", getattr(key, "key", None)) for key in path]
+        inside = "stack" in names[:-1] and names[-1] in _STACK_SPECS
+        return NamedSharding(mesh, _STACK_SPECS[names[-1]] if inside else Spec())
+
+    return jax.tree_util.tree_map_with_path(sharding, state)
+
+
+def step_shardings(state: Any, mesh: Mesh) -> tuple[Any, NamedSharding]:
+    """Say how what an update gives lies: the state as before, its metrics on every device."""
+    return state_shardings(state, mesh), NamedSharding(mesh, Spec())
+
+
+def spread_state(state: Any, mesh: Mesh) -> Any:
+    """Put a state, the same one in all processes, on the devices of a mesh."""
+    return jax.tree.map(_place, state, state_shardings(state, mesh))
+
+
+def spread_batch(batch: ChainBatch, mesh: Mesh) -> Lesson:
+    """Put a batch, the same in all processes, on a mesh: in shard order, each device its share."""
+    shards, sharding = mesh.shape["sequence"], NamedSharding(mesh, SEQUENCES)
+    lesson = jax.tree.map(np.asarray, lesson_of(batch))
+    return jax.tree.map(lambda x: _place(shard_sequence(x, shards=shards), sharding), lesson)
+
+
+def _place(x: Any, sharding: NamedSharding) -> jax.Array:
+    whole = np.asarray(x)
+    return jax.make_array_from_callback(whole.shape, sharding, lambda share: whole[share])
