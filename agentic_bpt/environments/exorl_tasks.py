@@ -5,6 +5,7 @@ Written afresh on dm_control's own bodies, from the definitions published with E
 Import this module only after `loading.import_dm_control`.
 """
 
+import logging
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import partial
@@ -160,6 +161,14 @@ def _maze_model(target: tuple[float, float, float]) -> bytes:
 def _build_run_backward() -> Any:
     physics = cheetah.Physics.from_xml_string(*cheetah.get_model_and_assets())
     return control.Environment(physics, RunBackward(), time_limit=CHEETAH_TIME_LIMIT)
+
+
+def _is_worth_saying(record: logging.LogRecord) -> bool:
+    """Pass over poses of the arm that inverse kinematics does not reach: others are tried."""
+    return not record.getMessage().startswith("Failed to converge after")
+
+
+logging.getLogger("absl").addFilter(_is_worth_saying)
 
 
 def _build_jaco(target: tuple[float, float, float]) -> Any:
