@@ -282,6 +282,7 @@ def memory(
     local: bool = False,
     largest: bool = False,
     picture: Path | None = None,
+    mesh: str | None = None,
     method: Literal["at", "dt"] = "at",
     preset: Literal["cpu", "paper"] = "paper",
     task: str = "walker_walk",
@@ -311,6 +312,7 @@ def memory(
         local: The device at hand instead: compile, run one step, and compare with what it took.
         largest: Also search the largest number of trajectories that fits.
         picture: Draw bytes against trajectories into this PNG.
+        mesh: Spread the step over so many of the device, as in `train`: bytes of each of them.
         method: at or dt; bc10 fits anywhere.
         preset: Configuration that the options below change.
         task: Fixes the widths and the length of an episode.
@@ -329,6 +331,8 @@ def memory(
         recompute_attention: Recompute the attention output in the backward pass (blockwise only).
     """
     options = locals()
+    if local and mesh is not None:
+        raise InputError("--local is one device: leave out --mesh, or name a --device")
     if sum((device is not None, devices is not None, local)) != 1:
         raise InputError("give one of --device, --devices and --local")
     from agentic_bpt.blockwise.core import SCHEMES
@@ -346,6 +350,7 @@ def memory(
         schemes=[scheme] if scheme else SCHEMES,
         largest=largest,
         picture=picture,
+        mesh=mesh,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 PresetName = Literal["cpu", "gpu", "paper"]
+BenchName = Literal["train", "core", "decode", "rollout", "data", "mesh"]
 
 
 def table5(
@@ -23,6 +24,7 @@ def table5(
     steps: int | None = None,
     workers: int = 1,
     video: bool = False,
+    strict: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Fill the paper's Table 5: every method on every task, several seeds, with intervals.
@@ -44,6 +46,7 @@ def table5(
         steps: Updates of every method, instead of the preset's: a quick look.
         workers: Cells at a time; on CPUs each has its share of the cores.
         video: Film the first chain of each method's first seed, for the page.
+        strict: Fail where a result file cannot be read; it is left out and counted otherwise.
         dry_run: Only say what each cell is predicted to take.
     """
     from agentic_bpt.suites.table5 import TASKS
@@ -60,6 +63,7 @@ def table5(
         steps=steps,
         workers=workers,
         video=video,
+        strict=strict,
         dry_run=dry_run,
     )
     if not good:
@@ -168,7 +172,9 @@ def diagnose(run: tyro.conf.Positional[Path], *, chains: int = 32, seed: int = 0
 
 
 def bench(
-    what: Annotated[Literal["train", "core", "decode", "data", "mesh"], tyro.conf.Positional],
+    what: Annotated[
+        Literal["train", "core", "decode", "rollout", "data", "mesh"], tyro.conf.Positional
+    ],
     *,
     positions: tuple[int, ...] = (4096,),
     heads: tuple[int, ...] = (1, 4),
@@ -179,9 +185,10 @@ def bench(
 
     Args:
         what: train: tokens/s of the layers beside the same on jax.nn.dot_product_attention, reading
-            of a store, a cached rollout step. core: the layers beside the paper's schemes,
+            of a store. core: the layers beside the paper's schemes,
             jax.nn.dot_product_attention, and, with the extra `bench`, ringattention and PyTorch.
             decode: one new token for caches of so many positions, beside reading the cache.
+            rollout: environment steps/s of 16 chains of 16 trajectories, and what they go to.
             data: relabelling, ingest, reading and collecting of episodes beside their plain peers
             (a quarter of an hour, most of it for the explorers).
             mesh: the layers over 1 to 8 forced host devices: bytes a device, and what splitting
@@ -199,6 +206,10 @@ def bench(
         from agentic_bpt.bench.decode import bench_decode
 
         bench_decode(positions=positions, heads=heads, out=out)
+    elif what == "rollout":
+        from agentic_bpt.bench.rollout import bench_rollout
+
+        bench_rollout(out)
     elif what == "mesh":
         from agentic_bpt.bench.mesh import bench_mesh
 

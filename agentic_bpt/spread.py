@@ -4,6 +4,7 @@ Nothing of it is part of an experiment: a run gives the same numbers on any mesh
 and a checkpoint that was written on one goes on upon another.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -45,6 +46,20 @@ def join_mesh(
     return config
 
 
+def checked_mesh(experiment: Experiment, mesh: str) -> MeshConfig:
+    """Read a mesh that an experiment could be spread over, were there such devices.
+
+    Raises:
+        InputError: As `mesh_for`.
+    """
+    try:
+        config = MeshConfig.parse(mesh)
+    except ValueError as error:
+        raise InputError(f"--{error}") from error
+    _require(experiment, config, devices=config.devices)
+    return config
+
+
 def mesh_for(experiment: Experiment, config: MeshConfig) -> Mesh:
     """Arrange all devices, of all processes, for the training of an experiment.
 
@@ -53,6 +68,11 @@ def mesh_for(experiment: Experiment, config: MeshConfig) -> Mesh:
             mesh does not divide its batch or heads or take the devices there are; meshes that would
             work are listed.
     """
+    _require(experiment, config, devices=len(jax.devices()))
+    return make_mesh(data=config.data, sequence=config.sequence, model=config.model)
+
+
+def _require(experiment: Experiment, config: MeshConfig, *, devices: int) -> None:
     agent = experiment.agent
     if not isinstance(agent, TransformerAgent):
         raise InputError(f"--mesh means nothing to method {experiment.method}: leave it out")
@@ -62,12 +82,10 @@ def mesh_for(experiment: Experiment, config: MeshConfig) -> Mesh:
             "--mesh needs --scheme blockwise and --engine portable, "
             f"got {core.scheme} and {core.engine}"
         )
-    devices = jax.devices()
     try:
-        config.require(core, batch=experiment.batch // experiment.accumulate, devices=len(devices))
+        config.require(core, batch=experiment.batch // experiment.accumulate, devices=devices)
     except ValueError as error:
         raise InputError(f"--{error}") from error
-    return make_mesh(data=config.data, sequence=config.sequence, model=config.model)
 
 
 def state_shardings(state: Any, mesh: Mesh) -> Any:
@@ -92,6 +110,20 @@ def step_shardings(state: Any, mesh: Mesh) -> tuple[Any, NamedSharding]:
 def spread_state(state: Any, mesh: Mesh) -> Any:
     """Put a state, the same one in all processes, on the devices of a mesh."""
     return jax.tree.map(_place, state, state_shardings(state, mesh))
+
+
+def spread_shapes(state: Any, batch: Any, mesh: Mesh) -> tuple[Any, Any]:
+    """Give the `jax.ShapeDtypeStruct`s of a spread state and of the lesson of a batch."""
+    shards, sharding = mesh.shape["sequence"], NamedSharding(mesh, SEQUENCES)
+
+    def shape(x: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    ordered = jax.eval_shape(
+        lambda batch: jax.tree.map(partial(shard_sequence, shards=shards), lesson_of(batch)), batch
+    )
+    placed = jax.tree.map(lambda x: shape(x, sharding), ordered)
+    return jax.tree.map(shape, state, state_shardings(state, mesh)), placed
 
 
 def spread_batch(batch: ChainBatch, mesh: Mesh) -> Lesson:

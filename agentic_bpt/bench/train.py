@@ -1,4 +1,4 @@
-"""Training and acting beside their peers in one run: ratios, since machines are noisy."""
+"""Training beside its peers in one run: ratios, since machines are noisy."""
 
 import dataclasses
 import tempfile
@@ -11,17 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 
 from agentic_bpt.bench.peers import dot_product_attention
 from agentic_bpt.blockwise.core import SCHEMES, CoreConfig, apply_stack, init_stack
 from agentic_bpt.datasets.store import Store, ingest
-from agentic_bpt.environments.tasks import Environment
-from agentic_bpt.evaluation.policy import GROUP, ContextPolicy
-from agentic_bpt.experiment import TransformerAgent, replace_in
 from agentic_bpt.methods import preset_of
-from agentic_bpt.quickstart import ACTION_REPEAT, TASK, embedded_sources
+from agentic_bpt.quickstart import TASK, embedded_sources
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.run import make_parts
 from agentic_bpt.training.optimizer import make_optimizer
@@ -32,7 +28,7 @@ ROUNDS = 5
 
 
 def bench_train(*, positions: int, out: Path | None) -> None:
-    """Print, and write to `out`, how training and acting compare with their peers."""
+    """Print, and write to `out`, how training compares with its peers."""
     console = Console()
     document: dict[str, Any] = {
         "versions": {name: version(name) for name in ("agentic-bpt", "jax", "mujoco")},
@@ -44,7 +40,6 @@ def bench_train(*, positions: int, out: Path | None) -> None:
         path = ingest(*embedded_sources(), task=TASK, relabel="stored", out=Path(folder)).path
         with Store.open(path) as store:
             document["reading"] = _reading(store, console)
-            document["acting"] = _acting(store, console)
     if out is not None:
         write_json(out, document)
 
@@ -93,40 +88,5 @@ def _reading(store: Store, console: Console) -> dict[str, float]:
     console.print(
         f"Reading a batch takes {seconds['read'] * 1e3:.1f} ms, {share:.1%} of a training step "
         f"({seconds['step'] * 1e3:.0f} ms, preset cpu), and happens beside it."
-    )
-    return seconds
-
-
-def _acting(store: Store, console: Console) -> dict[str, float]:
-    """Time one step of 8 chains, at the end of 16 trajectories, in the paper's configuration."""
-    trajectories = 16
-    experiment = replace_in(preset_of("at", "paper"), ("agent", "chain", "trajectories"), 1)
-    experiment = replace_in(experiment, ("batch",), 1)
-    agent = experiment.agent
-    assert isinstance(agent, TransformerAgent)
-    parts = make_parts(experiment, store)
-    steps = int(store.lengths.max())
-    policy = ContextPolicy(
-        parts.model, parts.params, parts.scales, episode_steps=steps, completion="reached"
-    )
-    policy.start(np.full(GROUP, store.best_return), trajectories=trajectories)
-    policy.begin_trajectory()
-    policy.fill(trajectories * steps - 2 * ROUNDS)
-    environments = [Environment(TASK, action_repeat=ACTION_REPEAT) for _ in range(GROUP)]
-    observations = np.stack([environment.reset(0) for environment in environments])
-    total = jax.jit(lambda cache: cache.keys_KGSE.sum() + cache.values_KGSE.sum())
-    seconds = seconds_of(
-        {
-            "act": lambda: policy.act(observations),
-            "physics": lambda: [e.step(np.zeros(1)) for e in environments] and None,
-            "read": lambda: total(policy._caches[0]),
-        }
-    )
-    floor = seconds["physics"] + seconds["read"]
-    ratio = (seconds["act"] + seconds["physics"]) / floor
-    console.print(
-        f"A rollout step of {GROUP} chains at {trajectories * steps * 4:,} cached positions: "
-        f"model {seconds['act'] * 1e3:.1f} ms + physics {seconds['physics'] * 1e3:.1f} ms, "
-        f"{ratio:.2f} x (physics + one read of the cache, {seconds['read'] * 1e3:.1f} ms)."
     )
     return seconds

@@ -29,6 +29,13 @@ class Device:
     """Name by which JAX calls the device where it is present."""
     verified: bool = True
     """Whether the description comes from XLA or its compiler."""
+    mesh: str = ""
+    """As `MeshConfig` writes it, where a program is spread over several; `usable_bytes` are those
+    of each."""
+
+    def over(self, mesh: str, count: int) -> "Device":
+        """Describe `count` such devices, as a mesh."""
+        return dataclasses.replace(self, name=f"{count} x {self.name}", mesh=mesh)
 
 
 def _nvidia(

@@ -5,6 +5,7 @@ set before jax starts.
 """
 
 import importlib.util
+import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from agentic_bpt.blockwise.devices import Device
+from agentic_bpt.blockwise.mesh import MeshConfig, make_mesh
 
 _REFUSAL = re.compile(r"HLO temporaries \(([\d.]+)([KMGT]?)\) exceeds available HBM")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -85,15 +87,23 @@ def bytes_of(compiled: jax.stages.Compiled) -> Bytes:
 
 
 def bytes_on(
-    device: Device, function: Callable, *arguments: Any, donate: tuple[int, ...] = ()
+    device: Device,
+    function: Callable,
+    *arguments: Any,
+    donate: tuple[int, ...] = (),
+    out_shardings: Any = None,
 ) -> Bytes:
-    """Compile a function for one device, present or not, and give its bytes.
+    """Compile a function for a device, present or not, and give its bytes there.
 
-    `arguments` are trees of arrays or of `jax.ShapeDtypeStruct`. A program that the compiler
-    refuses as too large has the bytes of the refusal.
+    `arguments` are trees of arrays or of `jax.ShapeDtypeStruct`; those of a program for a mesh have
+    their shardings on it (`absent_mesh`), and the bytes are those of each device. A program that
+    the compiler refuses as too large has the bytes of the refusal.
     """
     try:
-        return bytes_of(compile_on(device, function, *arguments, donate=donate))
+        compiled = compile_on(
+            device, function, *arguments, donate=donate, out_shardings=out_shardings
+        )
+        return bytes_of(compiled)
     except jax.errors.JaxRuntimeError as error:
         needed = refused_bytes(str(error))
         if needed is None:
@@ -104,20 +114,44 @@ def bytes_on(
 
 
 def compile_on(
-    device: Device, function: Callable, *arguments: Any, donate: tuple[int, ...] = ()
+    device: Device,
+    function: Callable,
+    *arguments: Any,
+    donate: tuple[int, ...] = (),
+    out_shardings: Any = None,
 ) -> jax.stages.Compiled:
-    """Compile a function for one device, present or not."""
-    jitted = jax.jit(function, donate_argnums=donate)
+    """Compile a function for a device, present or not; see `bytes_on`."""
+    placed = {} if out_shardings is None else {"out_shardings": out_shardings}
+    jitted = jax.jit(function, donate_argnums=donate, **placed)
     if device.platform == "cpu":
         return jitted.lower(*arguments).compile()
-    mesh = Mesh(np.array(_topology(device).devices[:1]), ("device",))
-    sharding = NamedSharding(mesh, PartitionSpec())
-
-    def place(x):
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-    traced = jitted.trace(*jax.tree.map(place, arguments))
+    if not device.mesh:
+        mesh = Mesh(np.array(_topology(device, 1).devices[:1]), ("device",))
+        sharding = NamedSharding(mesh, PartitionSpec())
+        arguments = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), arguments
+        )
+    traced = jitted.trace(*arguments)
     return traced.lower(lowering_platforms=(device.platform,)).compile()
+
+
+def absent_mesh(device: Device) -> Mesh:
+    """Arrange the devices of `device.mesh`, present or not.
+
+    Raises:
+        ValueError: no topology has so many.
+    """
+    config = MeshConfig.parse(device.mesh)
+    if device.platform == "cpu":
+        devices = jax.devices()
+    else:
+        devices = _topology(device, config.devices).devices
+    return make_mesh(
+        data=config.data,
+        sequence=config.sequence,
+        model=config.model,
+        devices=devices[: config.devices],
+    )
 
 
 def refused_bytes(message: str) -> int | None:
@@ -127,17 +161,39 @@ def refused_bytes(message: str) -> int | None:
 
 
 def tree_bytes(tree: Any) -> int:
-    """Add up the bytes of all arrays of a tree, as the host counts them."""
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+    """Add up the bytes of all arrays of a tree, as the host counts them; of a mesh, a device's."""
+    return sum(math.prod(_share(x)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def _topology(device: Device) -> Any:
+def _share(x: Any) -> tuple[int, ...]:
+    sharding = getattr(x, "sharding", None)
+    return x.shape if sharding is None else sharding.shard_shape(x.shape)
+
+
+def _topology(device: Device, count: int) -> Any:
     if device.platform == "cuda":
         return topologies.get_topology_desc(
             platform="cuda",
             topology_name=device.name,
-            topology="1x1x1",
+            topology=f"1x1x{count}",
             target_config=device.target,
         )
     core = {"chip_config_name": "megacore"} if device.target.startswith(("v4", "v5p")) else {}
-    return topologies.get_topology_desc(platform="tpu", topology_name=device.target, **core)
+    name = tpu_topology(device.target, count)
+    return topologies.get_topology_desc(platform="tpu", topology_name=name, **core)
+
+
+def tpu_topology(smallest: str, count: int) -> str:
+    """Name the most even topology of at least `count` chips: "v4:2x2x1" and 64 give "v4:4x4x4".
+
+    Raises:
+        ValueError: `count` is above 4 and no power of 2, as slices of TPUs are.
+    """
+    kind, _, shape = smallest.partition(":")
+    sides = [int(side) for side in shape.split("x")]
+    if count > math.prod(sides) and count & (count - 1):
+        raise ValueError(f"TPUs come in powers of 2 above 4, got a mesh of {count}")
+    while math.prod(sides) < count:
+        shortest = min(reversed(range(len(sides))), key=lambda side: sides[side])
+        sides[shortest] *= 2
+    return f"{kind}:{'x'.join(map(str, sides))}"

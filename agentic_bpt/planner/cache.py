@@ -57,7 +57,7 @@ def _path(experiment: Experiment, episode: EpisodeShape, device: Device) -> Path
     key = {
         "experiment": kept,
         "episode": episode._asdict(),
-        "device": [device.name, device.target],
+        "device": [device.name, device.target, device.mesh],
         "versions": _versions(),
         # A CPU program depends on the number of threads.
         "threads": len(os.sched_getaffinity(0)) if device.platform == "cpu" else None,

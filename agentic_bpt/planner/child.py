@@ -12,8 +12,8 @@ from typing import Any
 import jax
 
 from agentic_bpt.blockwise.devices import Device
-from agentic_bpt.blockwise.memory import bytes_of, bytes_on
-from agentic_bpt.experiment import read_experiment
+from agentic_bpt.blockwise.memory import absent_mesh, bytes_of, bytes_on
+from agentic_bpt.experiment import read_experiment, replace_in
 from agentic_bpt.planner.step import EpisodeShape, Step, example_batch, training_step, with_engine
 
 REQUEST = "request.json"
@@ -23,12 +23,23 @@ def main(folder: Path) -> None:
     """Answer the request of a folder: experiment.json, and request.json with the rest."""
     request = json.loads((folder / REQUEST).read_text())
     device = Device(**request["device"])
-    experiment = with_engine(read_experiment(folder), device.platform)
-    step = training_step(experiment, EpisodeShape(**request["episode"]))
+    experiment, mesh = read_experiment(folder), None
+    if device.mesh:
+        mesh = absent_mesh(device)
+        experiment = replace_in(experiment, ("agent", "model", "core", "engine"), "portable")
+    experiment = with_engine(experiment, device.platform)
+    step = training_step(experiment, EpisodeShape(**request["episode"]), mesh)
     if request["measure"]:
         answer = measure(step)
     else:
-        found = bytes_on(device, step.function, step.state, step.batch, donate=(0,))
+        found = bytes_on(
+            device,
+            step.function,
+            step.state,
+            step.batch,
+            donate=(0,),
+            out_shardings=step.out_shardings,
+        )
         answer = {"bytes": found._asdict()}
     print(json.dumps(answer))
 

@@ -115,6 +115,9 @@ def compiled_prediction(
     if found is not None:
         return from_bytes(device, found, note)
     install = missing_compiler(device)
+    if install is not None and device.mesh:
+        note = f"no formula knows a mesh; to compile: {install}"
+        return Prediction(device=device, source="unknown", note=note)
     if install is not None:
         told = formula_prediction(experiment, episode, device)
         return dataclasses.replace(told, note=f"{told.note}; to compile: {install}")

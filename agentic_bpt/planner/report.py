@@ -9,6 +9,7 @@ from rich.table import Table
 from agentic_bpt.blockwise.core import SCHEMES
 from agentic_bpt.blockwise.devices import Device
 from agentic_bpt.blockwise.memory import Bytes
+from agentic_bpt.blockwise.mesh import MeshConfig
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.errors import InputError
 from agentic_bpt.experiment import Experiment, override, replace_in
@@ -26,6 +27,7 @@ from agentic_bpt.planner.prediction import (
 from agentic_bpt.planner.search import largest_that_fits
 from agentic_bpt.planner.step import EpisodeShape, training_step, transformer_of
 from agentic_bpt.progress import counting
+from agentic_bpt.spread import checked_mesh
 
 _SCHEME = ("agent", "model", "core")
 _TRAJECTORIES = ("agent", "chain", "trajectories")
@@ -59,15 +61,22 @@ def report_memory(
     schemes: Sequence[str] = SCHEMES,
     largest: bool = False,
     picture: Path | None = None,
+    mesh: str | None = None,
 ) -> None:
     """Print the bytes of the training step for every scheme on every device, present or not.
 
+    Over a mesh, of so many devices of a kind, the bytes are those of each.
+
     Raises:
-        InputError: unknown device, or a method that is not a transformer.
+        InputError: unknown device, a method that is not a transformer, or a mesh that cannot work.
     """
     console = Console(width=None if Console().is_terminal else 130)
     places = [find_device(name) for name in devices]
     transformer_of(experiment)
+    if mesh is not None:
+        config = checked_mesh(experiment, mesh)
+        places = [place.over(str(config), config.devices) for place in places]
+        schemes = ["blockwise"]
     if len(places) == len(schemes) == 1:
         only = override(experiment, "scheme", [_SCHEME], schemes[0])
         print_prediction(compiled_prediction(only, episode, places[0]), only, console)
@@ -158,8 +167,10 @@ def _largest(experiment: Experiment, episode: EpisodeShape, device: Device) -> s
     def at(trajectories: int) -> Experiment:
         return replace_in(experiment, _TRAJECTORIES, trajectories)
 
+    count = MeshConfig.parse(device.mesh).devices if device.mesh else 1
+
     def by_formula(trajectories: int) -> int:
-        return formula_prediction(at(trajectories), episode, device).total
+        return formula_prediction(at(trajectories), episode, device).total // count
 
     def by_compiler(trajectories: int) -> int | None:
         found = compiled_prediction(at(trajectories), episode, device)

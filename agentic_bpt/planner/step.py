@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from agentic_bpt.blockwise.core import LARGEST_BLOCK
 from agentic_bpt.datasets.sampler import ChainBatch
@@ -14,6 +15,7 @@ from agentic_bpt.experiment import Experiment, TransformerAgent, replace_in
 from agentic_bpt.models.losses import chain_loss
 from agentic_bpt.models.tokens import LAYOUTS, Scales
 from agentic_bpt.models.trajectory_transformer import Sizes, TrajectoryTransformer, timesteps_of
+from agentic_bpt.spread import spread_shapes, step_shardings
 from agentic_bpt.training.optimizer import make_optimizer
 from agentic_bpt.training.step import init_state, make_train_step
 
@@ -36,8 +38,10 @@ class Step(NamedTuple):
     """Make the state that training starts from."""
     state: Any
     """`jax.ShapeDtypeStruct` of the state."""
-    batch: ChainBatch
+    batch: Any
     """`jax.ShapeDtypeStruct` of the batch."""
+    out_shardings: Any = None
+    """Over a mesh, how what the function gives lies."""
 
 
 def transformer_of(experiment: Experiment) -> TransformerAgent:
@@ -82,7 +86,7 @@ def with_engine(experiment: Experiment, platform: str) -> Experiment:
     return replace_in(experiment, (*core_path, "engine"), engine)
 
 
-def training_step(experiment: Experiment, episode: EpisodeShape) -> Step:
+def training_step(experiment: Experiment, episode: EpisodeShape, mesh: Mesh | None = None) -> Step:
     """Build model, loss, optimiser and accumulation as `agentic_bpt.run` does, without data."""
     agent = transformer_of(experiment)
     N = agent.chain.trajectories
@@ -91,8 +95,6 @@ def training_step(experiment: Experiment, episode: EpisodeShape) -> Step:
     scales = Scales(0 * ones, ones, jnp.float32(1), jnp.float32(1))
     optimizer = make_optimizer(experiment.optimizer, steps=experiment.loop.steps)
 
-    loss = chain_loss(model, scales)
-
     def init():
         one = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch_shape(1, 1, episode))
         params = model.init(
@@ -100,9 +102,20 @@ def training_step(experiment: Experiment, episode: EpisodeShape) -> Step:
         )
         return init_state(params, optimizer)
 
-    step = make_train_step(loss, optimizer, accumulate=experiment.accumulate, seed=experiment.seed)
+    state: Any = jax.eval_shape(init)
     batch = batch_shape(experiment.batch, N * episode.steps, episode)
-    return Step(step, init, jax.eval_shape(init), batch)
+    out_shardings = None
+    if mesh is not None:
+        model = model.clone(mesh=mesh)
+        state, batch = spread_shapes(state, batch, mesh)
+        out_shardings = step_shardings(state, mesh)
+    step = make_train_step(
+        chain_loss(model, scales),
+        optimizer,
+        accumulate=experiment.accumulate,
+        seed=experiment.seed,
+    )
+    return Step(step, init, state, batch, out_shardings)
 
 
 def example_batch(step: Step) -> ChainBatch:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from agentic_bpt.errors import InputError
 from agentic_bpt.evaluating import film_run
 from agentic_bpt.reports.distributions import returns_png
 from agentic_bpt.reports.page import Section, write_page
@@ -27,6 +29,14 @@ from agentic_bpt.whole_file import write_whole
 NAME = "table5"
 
 
+class SuiteReport(NamedTuple):
+    """What was written, and what could not be read for it."""
+
+    page: Path
+    unreadable: list[str]
+    """A line for each result file."""
+
+
 def write_suite_report(
     cells: Sequence[Cell],
     *,
@@ -34,16 +44,16 @@ def write_suite_report(
     columns: Sequence[Column],
     out: Path,
     command: str,
-) -> Path:
+) -> SuiteReport:
     """Write table5.md, .csv, .tex, .png and .html of the cells that are done.
 
-    A cell without a result says why: not run, oom, failed.
+    A cell without a result says why: not run, oom, failed, unreadable.
 
     Raises:
         InputError: result files that do not belong in one table.
     """
     titles = {column.name: column.title for column in columns}
-    results, unmeasured = [], {}
+    results, unmeasured, unreadable = [], {}, []
     for row in rows:
         if row.store is None:
             unmeasured |= {(row.task, title): "not run" for title in titles.values()}
@@ -51,8 +61,12 @@ def write_suite_report(
     for cell in cells:
         state = state_of(cell)
         if state.kind == "done":
-            results.append(read_result(cell.result))
             trained.add(cell.column)
+            try:
+                results.append(read_result(cell.result))
+            except InputError as error:
+                unreadable.append(str(error))
+                unmeasured[cell.task, titles[cell.column]] = "unreadable"
         elif state.kind in ("oom", "failed"):
             unmeasured.setdefault((cell.task, titles[cell.column]), state.why)
     shared = {
@@ -84,7 +98,7 @@ def write_suite_report(
     sections = [*_tables(table, picture, command), *_tasks(by_task), *_films(cells, titles)]
     path = out / f"{NAME}.html"
     write_page(path, title="Table 5", summary="\n\n".join(table.notes), sections=sections)
-    return path
+    return SuiteReport(path, unreadable)
 
 
 def film_cells(cells: Sequence[Cell]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from agentic_bpt.suites.attribution import BOUND, STEPS, scheme_distances
 from agentic_bpt.suites.cell import Cell, State
 from agentic_bpt.suites.plan import estimates, print_estimates, runnable
 from agentic_bpt.suites.runner import run_cells
-from agentic_bpt.suites.suite_report import film_cells, write_suite_report
+from agentic_bpt.suites.suite_report import SuiteReport, film_cells, write_suite_report
 from agentic_bpt.suites.table5 import cells_of, columns_of, preset_named, rows_of
 
 SCHEMES_FILE = "schemes.json"
@@ -37,11 +37,12 @@ def run_table5(
     steps: int | None,
     workers: int,
     video: bool,
+    strict: bool,
     dry_run: bool,
 ) -> bool:
     """Run the cells that are not done, and write the report after every one.
 
-    Gives whether no cell failed.
+    Gives whether no cell failed; with `strict`, and every result file could be read.
 
     Raises:
         InputError: a wrong argument, or data that is not fit.
@@ -67,7 +68,7 @@ def run_table5(
         return True
     fitting = _shared_where_alike(runnable(found), workdir, console)
 
-    def report() -> Path:
+    def report() -> SuiteReport:
         return write_suite_report(
             cells,
             rows=rows,
@@ -84,8 +85,13 @@ def run_table5(
     if video:
         for line in film_cells(fitting):
             console.print(line)
-    console.print(f"written: {report()}")
-    return all(state.kind != "failed" for state in states.values())
+    written = report()
+    if written.unreadable:
+        console.print(f"{len(written.unreadable)} result files are left out:")
+        console.print("\n".join(written.unreadable))
+    console.print(f"written: {written.page}")
+    failed = any(state.kind == "failed" for state in states.values())
+    return not failed and not (strict and written.unreadable)
 
 
 def _timesteps(store: Path) -> int:

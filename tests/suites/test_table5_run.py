@@ -41,6 +41,7 @@ def run(tmp_path, monkeypatch):
             "steps": 2,
             "workers": 2,
             "video": False,
+            "strict": False,
             "dry_run": False,
         }
         return run_table5(**{**options, **changes})
@@ -67,3 +68,9 @@ def test_from_data_to_page_and_not_twice(run, tmp_path, monkeypatch, capsys):
     films = sorted(path.parent.name for path in (tmp_path / "table5").rglob("video-*"))
     assert films == ["at-n4-blockwise-seed0", "bc10-seed0"]
     assert page.read_text().count("acting</h2>") == 2
+    (result,) = (tmp_path / "table5/cartpole_swingup/bc10-seed0").glob("evaluation-*.json")
+    result.write_text(result.read_text()[:200])
+    assert run()
+    assert "1 result files are left out" in capsys.readouterr().out
+    assert "unreadable" in page.with_suffix(".md").read_text()
+    assert not run(strict=True)

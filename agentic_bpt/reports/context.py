@@ -1,0 +1,109 @@
+"""What trajectories in context are worth in hidden tasks, against their number N.
+
+Axes: S seeds, C chains, N rollouts of a chain.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from agentic_bpt.evaluation.protocol import Interval, bootstrap_interval
+from agentic_bpt.reports.plots import COLORS, DOTS_PER_INCH, INK, figure_png, tidy
+
+CONTEXTS = {
+    "none": "nothing",
+    "right": "the right task",
+    "foreign": "a foreign task",
+    "shuffled": "the right task, rewards shuffled",
+}
+"""What stands before the first rollout, by its name in a result."""
+
+
+class Agent(NamedTuple):
+    """One agent over its seeds."""
+
+    label: str
+    trajectories: int
+    """N in training; a prompt has N - 1, so that the first rollout is the N-th trajectory."""
+    told: bool
+    documents: Sequence[Mapping[str, Any]]
+    """What `evaluate_in_context` gave, one a seed."""
+
+
+def scores(document: Mapping[str, Any], context: str) -> np.ndarray | None:
+    """Give scores [C, N] of a condition, None where it was not acted.
+
+    0 is the random policy's mean in each chain, 100 the chain's target. Chains in whose task the
+    data has nothing better than random are left out.
+    """
+    found = [c for c in document["conditions"] if c["context"] == context]
+    if not found:
+        return None
+    targets_C = np.array(document["target_returns"])
+    base_C = np.array(document["random"]["returns"]).mean(axis=1)
+    above_CN = np.array(found[0]["returns"]) - base_C[:, None]
+    scored_C = targets_C > base_C
+    return 100 * above_CN[scored_C] / (targets_C - base_C)[scored_C, None]
+
+
+def rollout_score(agent: Agent, context: str, rollout: int) -> Interval | None:
+    """Give the mean score of a rollout of all chains and seeds, with its interval."""
+    found = [scores(document, context) for document in agent.documents]
+    kept = [scores_CN[:, rollout] for scores_CN in found if scores_CN is not None]
+    return bootstrap_interval(np.stack(kept)) if kept else None
+
+
+def context_lines(agents: Sequence[Agent]) -> list[str]:
+    """Give the table in Markdown: first rollout after each context, and the last after none."""
+    lines = [
+        "| agent | seeds | " + " | ".join(f"after {text}" for text in CONTEXTS.values()) + " "
+        "| N-th rollout after nothing |",
+        "|---|---:|" + "---:|" * (len(CONTEXTS) + 1),
+    ]
+    for agent in agents:
+        cells = [_text(rollout_score(agent, context, 0)) for context in CONTEXTS]
+        cells.append(_text(rollout_score(agent, "none", -1)))
+        lines.append(f"| {agent.label} | {len(agent.documents)} | {' | '.join(cells)} |")
+    return lines
+
+
+def context_png(agents: Sequence[Agent]) -> bytes:
+    """Draw the score of the first rollout against N, a line a context, the told agents as marks."""
+    figure = Figure(figsize=(7, 4.2), dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for (context, text), color in zip(CONTEXTS.items(), COLORS, strict=False):
+        points = [(a.trajectories, rollout_score(a, context, 0)) for a in agents if not a.told]
+        _draw(axes, [(n, i) for n, i in points if i is not None], f"after {text}", color)
+    told = [(a.trajectories, rollout_score(a, "none", 0)) for a in agents if a.told]
+    for n, interval in told:
+        if interval is not None:
+            axes.plot([n], [interval.value], "*", color=INK, markersize=12, label="told the task")
+    axes.set_xscale("log", base=2)
+    counts = sorted({agent.trajectories for agent in agents})
+    axes.set_xticks(counts, [str(n) for n in counts])
+    axes.set_xlabel("trajectories N in training")
+    axes.set_ylabel("score of the first rollout\n(0 random, 100 the data's best)")
+    axes.legend(frameon=False)
+    tidy(axes)
+    return figure_png(figure)
+
+
+def _draw(axes, points: Sequence[tuple[int, Interval]], label: str, color: str) -> None:
+    counts = [n for n, _ in points]
+    values = [interval.value for _, interval in points]
+    axes.plot(counts, values, "o-", color=color, label=label)
+    low = [i.value if i.low is None else i.low for _, i in points]
+    high = [i.value if i.high is None else i.high for _, i in points]
+    axes.fill_between(counts, low, high, color=color, alpha=0.15, linewidth=0)
+
+
+def _text(interval: Interval | None) -> str:
+    if interval is None:
+        return "-"
+    if interval.low is None:
+        return f"{interval.value:.0f}"
+    return f"{interval.value:.0f} [{interval.low:.0f}, {interval.high:.0f}]"

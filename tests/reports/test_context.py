@@ -1,0 +1,51 @@
+"""Scores of hidden tasks: between random and the target of each chain, against N."""
+
+import numpy as np
+import pytest
+
+from agentic_bpt.reports.context import Agent, context_lines, context_png, rollout_score, scores
+
+
+def document(shift: float = 0.0) -> dict:
+    """Three chains of two rollouts; in the last one's task nothing beats random."""
+    return {
+        "target_returns": [20.0, 30.0, 5.0],
+        "random": {"returns": [[10.0, 10.0], [8.0, 12.0], [5.0, 7.0]]},
+        "conditions": [
+            {"context": "none", "returns": [[10.0, 15.0], [10.0 + shift, 30.0], [9.0, 9.0]]},
+            {"context": "right", "returns": [[20.0, 20.0], [30.0, 30.0], [9.0, 9.0]]},
+        ],
+    }
+
+
+AGENTS = [
+    Agent("DT", 1, False, [document()]),
+    Agent("AT, N = 2", 2, False, [document(), document(20)]),
+    Agent("told", 2, True, [document(10)]),
+]
+
+
+def test_a_score_is_0_at_random_and_100_at_the_target_of_each_chain():
+    np.testing.assert_allclose(scores(document(), "none"), [[0, 50], [0, 100]])
+    assert scores(document(), "foreign") is None
+
+
+def test_a_rollout_is_averaged_over_chains_and_seeds():
+    found = rollout_score(AGENTS[1], "none", 0)
+    assert found.value == pytest.approx((0 + 0 + 0 + 100) / 4)
+    assert found.low <= found.value <= found.high
+    assert rollout_score(AGENTS[1], "none", -1).value == pytest.approx(75)
+
+
+def test_the_table_has_a_row_an_agent_and_a_dash_for_what_was_not_acted():
+    lines = context_lines(AGENTS)
+    assert len(lines) == 2 + len(AGENTS)
+    cells = [cell.strip() for cell in lines[3].strip("|").split("|")]
+    assert cells[:2] == ["AT, N = 2", "2"]
+    assert cells[2].startswith("25 [")
+    assert cells[3].startswith("100 [")
+    assert cells[4:6] == ["-", "-"]
+
+
+def test_the_picture_is_drawn():
+    assert context_png(AGENTS).startswith(b"\x89PNG")
