@@ -23,6 +23,7 @@ def table5(
     episodes: int | None = None,
     steps: int | None = None,
     workers: int = 1,
+    ray: str | None = None,
     video: bool = False,
     strict: bool = False,
     dry_run: bool = False,
@@ -45,6 +46,8 @@ def table5(
         episodes: Ingest only so many episodes of each domain, spread over the collection.
         steps: Updates of every method, instead of the preset's: a quick look.
         workers: Cells at a time; on CPUs each has its share of the cores.
+        ray: Run them on a Ray cluster instead ("auto" or its address, extra `ray`): the same files,
+            in one place that all its machines see.
         video: Film the first chain of each method's first seed, for the page.
         strict: Fail where a result file cannot be read; it is left out and counted otherwise.
         dry_run: Only say what each cell is predicted to take.
@@ -62,6 +65,7 @@ def table5(
         episodes=episodes,
         steps=steps,
         workers=workers,
+        ray=ray,
         video=video,
         strict=strict,
         dry_run=dry_run,
@@ -82,6 +86,7 @@ def compare_trajectories(
     steps: int | None = None,
     equal_time: bool = False,
     workers: int = 1,
+    ray: str | None = None,
     dry_run: bool = False,
 ) -> None:
     """Draw return against the number of trajectories N, the curve that the paper leaves out.
@@ -101,6 +106,7 @@ def compare_trajectories(
         steps: Updates, instead of the preset's.
         equal_time: Train each N once more, for as long as the slowest N took.
         workers: Runs at a time; on CPUs each has its share of the cores.
+        ray: As in `table5`.
         dry_run: Only say what each run is predicted to take.
     """
     from agentic_bpt.suites.trajectory_count_run import run_trajectory_count
@@ -116,6 +122,7 @@ def compare_trajectories(
         steps=steps,
         equal_time=equal_time,
         workers=workers,
+        ray=ray,
         dry_run=dry_run,
     )
     if not good:

@@ -20,6 +20,7 @@ from agentic_bpt.suites.cell import (
     state_of,
     write_request,
 )
+from agentic_bpt.suites.on_ray import RayProcess, connect
 
 ATTEMPTS = 2
 """A cell whose process is killed is tried again, this often in all."""
@@ -33,7 +34,7 @@ class Running(NamedTuple):
     """A cell and its process."""
 
     cell: Cell
-    process: subprocess.Popen
+    process: subprocess.Popen | RayProcess
     cores: list[int]
     attempt: int
 
@@ -59,6 +60,7 @@ def run_cells(
     cells: Sequence[Cell],
     *,
     workers: int,
+    ray: str | None = None,
     changed: Callable[[Cell, State, int], None] = lambda cell, state, left: None,
 ) -> dict[str, State]:
     """Run what is not done: `workers` cells at a time, each on its share of the cores.
@@ -66,6 +68,7 @@ def run_cells(
     Args:
         cells: in the order in which they are begun; those with `shared_with` are not run.
         workers: processes at a time; on an accelerator, which a process takes whole, use 1.
+        ray: address of a cluster whose machines see the same files; None: processes on this one.
         changed: told of every cell that ended and how many are left.
 
     Returns:
@@ -76,13 +79,16 @@ def run_cells(
     cores = sorted(os.sched_getaffinity(0))
     share = max(1, len(cores) // workers)
     free = [cores[i * share : (i + 1) * share] for i in range(workers)]
+    if ray is not None:
+        connect(ray)
+        free = [[]] * workers  # the cluster places them
     running: list[Running] = []
     try:
         while waiting or running:
             while free and (cell := _startable(waiting, running)) is not None:
                 waiting.remove(cell)
                 attempts[cell.name] += 1
-                running.append(_start(cell, free.pop(0), attempts[cell.name]))
+                running.append(_start(cell, free.pop(0), attempts[cell.name], ray))
             time.sleep(_POLL_SECONDS)
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
@@ -105,16 +111,14 @@ def _startable(waiting: Sequence[Cell], running: Sequence[Running]) -> Cell | No
     return next((cell for cell in waiting if cell.folder not in taken), None)
 
 
-def _start(cell: Cell, cores: list[int], attempt: int) -> Running:
+def _start(cell: Cell, cores: list[int], attempt: int, ray: str | None) -> Running:
     command = shlex.join(["agentic-bpt", *sys.argv[1:]])
     write_request(cell, command=command, cores=cores)
-    log = cell.folder / _LOG
+    log, run = cell.folder / _LOG, [*COMMAND, str(cell.folder)]
+    if ray is not None:
+        return Running(cell, RayProcess(run, log), cores, attempt)
     with log.open("ab") as handle:
-        process = subprocess.Popen(
-            [*COMMAND, str(cell.folder)],
-            stdout=handle,
-            stderr=subprocess.STDOUT,
-        )
+        process = subprocess.Popen(run, stdout=handle, stderr=subprocess.STDOUT)
     return Running(cell, process, cores, attempt)
 
 

@@ -36,6 +36,7 @@ def run_table5(
     episodes: int | None,
     steps: int | None,
     workers: int,
+    ray: str | None,
     video: bool,
     strict: bool,
     dry_run: bool,
@@ -81,7 +82,7 @@ def run_table5(
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
         report()
 
-    states = run_cells(fitting, workers=workers, changed=changed)
+    states = run_cells(fitting, workers=workers, ray=ray, changed=changed)
     if video:
         for line in film_cells(fitting):
             console.print(line)

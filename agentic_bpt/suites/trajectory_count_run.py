@@ -48,6 +48,7 @@ def run_trajectory_count(
     steps: int | None,
     equal_time: bool,
     workers: int,
+    ray: str | None,
     dry_run: bool,
 ) -> bool:
     """Run the cells that are not done, then report; gives whether none failed.
@@ -73,10 +74,10 @@ def run_trajectory_count(
     def changed(cell: Cell, state: State, left: int) -> None:
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
 
-    states = run_cells(fitting, workers=workers, changed=changed)
+    states = run_cells(fitting, workers=workers, ray=ray, changed=changed)
     if equal_time and all(state.kind == "done" for state in states.values()):
         again = equal_time_cells(fitting, timesteps)
-        states |= run_cells(again, workers=workers, changed=changed)
+        states |= run_cells(again, workers=workers, ray=ray, changed=changed)
         fitting += again
     path = write_comparison(grid, fitting, timesteps, out=workdir / "report")
     console.print(f"written: {path}")

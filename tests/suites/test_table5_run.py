@@ -40,6 +40,7 @@ def run(tmp_path, monkeypatch):
             "episodes": None,
             "steps": 2,
             "workers": 2,
+            "ray": None,
             "video": False,
             "strict": False,
             "dry_run": False,
