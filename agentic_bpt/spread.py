@@ -39,8 +39,10 @@ def join_mesh(
         config = MeshConfig.parse(mesh)
         if coordinator:
             join_processes(coordinator, processes, rank)
-    except (ValueError, TimeoutError) as error:
+    except ValueError as error:
         raise InputError(f"--{error}") from error
+    except TimeoutError as error:
+        raise InputError(str(error)) from error
     if not coordinator and (processes != 1 or rank):
         raise InputError("several --processes need the --coordinator, host:port of rank 0")
     return config

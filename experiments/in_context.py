@@ -30,7 +30,6 @@ EPISODES_OF_AN_UPDATE = 16
 CHAINS = 16
 AGENTS = {
     "DT": (1, False),
-    "AT, N = 2": (2, False),
     "AT, N = 4": (4, False),
     "AT, N = 8": (8, False),
     "DT, told the place": (1, True),
