@@ -41,9 +41,10 @@ from agentic_bpt.models.mlp_policy import MLPPolicy
 from agentic_bpt.models.tokens import LAYOUTS, Scales
 from agentic_bpt.models.trajectory_transformer import Sizes, TrajectoryTransformer, timesteps_of
 from agentic_bpt.planner import require_fit
+from agentic_bpt.planner.prediction import device_at_hand
 from agentic_bpt.planner.step import with_engine
 from agentic_bpt.reports.results import write_json
-from agentic_bpt.spread import mesh_for, spread_batch, spread_state, step_shardings
+from agentic_bpt.spread import mesh_for, spread_batch, spread_state, spread_step
 from agentic_bpt.training.checkpoint import Checkpoints
 from agentic_bpt.training.loop import Hook, train
 from agentic_bpt.training.metrics import MetricsWriter
@@ -282,13 +283,18 @@ def train_run(
         if checkpoints.latest_step is not None:
             saved = checkpoints.restore({"state": state, **beside})
             state = type(state)(*saved["state"])
-        placed = {} if devices is None else {"out_shardings": step_shardings(state, devices)}
+        step_function: Callable = jax.jit(training.step, donate_argnums=0)
+        if devices is not None:
+            limit = device_at_hand().usable_bytes
+            step_function = spread_step(
+                training.step, state, training.batch_at(0), devices, limit=limit
+            )
         metrics = MetricsWriter(workdir, resume_step=int(state.step)) if first else None
         try:
             train(
                 state,
                 config=experiment.loop,
-                step_function=jax.jit(training.step, donate_argnums=0, **placed),
+                step_function=step_function,
                 batch_at=training.batch_at,
                 tokens_per_batch=training.tokens_per_batch,
                 checkpoints=checkpoints,

@@ -4,6 +4,7 @@ Nothing of it is part of an experiment: a run gives the same numbers on any mesh
 and a checkpoint that was written on one goes on upon another.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
+from agentic_bpt.blockwise.memory import bytes_of
 from agentic_bpt.blockwise.mesh import MeshConfig, make_mesh
 from agentic_bpt.blockwise.parallel import SEQUENCES, param_specs, shard_sequence
 from agentic_bpt.blockwise.processes import join_processes
@@ -97,7 +99,7 @@ def state_shardings(state: Any, mesh: Mesh) -> Any:
     """
 
     def sharding(path: tuple, leaf: Any) -> NamedSharding:
-        names = [getattr(key, "name", getattr(key, "key", None)) for key in path]
+        names = [str(getattr(key, "name", getattr(key, "key", ""))) for key in path]
         inside = "stack" in names[:-1] and names[-1] in _STACK_SPECS
         return NamedSharding(mesh, _STACK_SPECS[names[-1]] if inside else Spec())
 
@@ -107,6 +109,31 @@ def state_shardings(state: Any, mesh: Mesh) -> Any:
 def step_shardings(state: Any, mesh: Mesh) -> tuple[Any, NamedSharding]:
     """Say how what an update gives lies: the state as before, its metrics on every device."""
     return state_shardings(state, mesh), NamedSharding(mesh, Spec())
+
+
+def spread_step(step: Callable, state: Any, batch: Lesson, mesh: Mesh, *, limit: int) -> Callable:
+    """Compile an update for a mesh, and ask before it is run whether it fits.
+
+    Args:
+        step: (state, batch) -> (state, metrics), pure; the state is donated.
+        state: on the mesh.
+        batch: on the mesh.
+        mesh: the devices.
+        limit: bytes that each of them has; of a CPU, those that all of its devices share.
+
+    Raises:
+        InputError: it does not fit.
+    """
+    jitted = jax.jit(step, donate_argnums=0, out_shardings=step_shardings(state, mesh))
+    compiled = jitted.lower(state, batch).compile()
+    sharing = len(mesh.local_devices) if mesh.local_devices[0].platform == "cpu" else 1
+    takes, has = bytes_of(compiled).total, limit // sharing
+    if takes > has:
+        raise InputError(
+            f"this training step takes {takes / 1e9:.1f} GB on each device, which has "
+            f"{has / 1e9:.1f} GB: take a --mesh of more, fewer --trajectories or more --accumulate"
+        )
+    return compiled
 
 
 def spread_state(state: Any, mesh: Mesh) -> Any:

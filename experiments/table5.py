@@ -2,7 +2,7 @@
 
 Command:   python experiments/table5.py --data DATA --preset cpu
            (the same as agentic-bpt table5; DATA holds <domain>/<collector>, folders or zips)
-Time:      preset cpu, two cores: about half an hour of one core for a task and seed
+Time:      preset cpu: about twenty minutes of one core for a task and seed
 Memory:    preset cpu: 2 GB
 Expected:  experiments/results/table5/table5.md; the paper's claim is the order of its columns
 """

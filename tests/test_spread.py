@@ -1,5 +1,6 @@
 """Training over a mesh: the run of one device, whatever devices it was begun and ended on."""
 
+import dataclasses
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from agentic_bpt import run
 from agentic_bpt.acting import load_run
 from agentic_bpt.blockwise.mesh import MeshConfig
 from agentic_bpt.errors import InputError
@@ -103,6 +105,14 @@ def test_what_cannot_be_spread_is_refused(changes, mesh, message):
         experiment = replace_in(experiment, path, value)
     with pytest.raises(InputError, match=message):
         mesh_for(experiment, MeshConfig.parse(mesh))
+
+
+def test_what_does_not_fit_is_refused_before_it_is_run(alone, tmp_path, monkeypatch):
+    small = dataclasses.replace(run.device_at_hand(), usable_bytes=1000)
+    monkeypatch.setattr(run, "device_at_hand", lambda: small)
+    with pytest.raises(InputError, match=r"takes 0\.0 GB on each device, which has 0\.0 GB"):
+        train_run(small_experiment(alone[0]), tmp_path / "run", mesh=MeshConfig())
+    assert not (tmp_path / "run/metrics.jsonl").exists()
 
 
 def test_a_method_without_sequences_takes_no_mesh():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
@@ -103,7 +104,7 @@ def _policy(layout: str, cache_dtype: str) -> ContextPolicy:
     spec = task_spec(TASK)
     model = transformer_model(agent, TASK, spec.episode_steps)
     ones = np.ones(spec.observation_width, np.float32)
-    scales = Scales(0 * ones, ones, np.float32(1000), np.float32(1))
+    scales = Scales(0 * ones, ones, jnp.float32(1000), jnp.float32(1))
     one = one_timestep(experiment, TASK)
     params = model.init(jax.random.key(0), timesteps_of(one), one.valid_BL, scales)
     return ContextPolicy(

@@ -25,7 +25,7 @@ def connect(address: str) -> None:
         InputError: Ray is not installed, or no cluster answers.
     """
     try:
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise InputError("--ray needs Ray: pip install 'agentic-bpt[ray]'") from None
     try:
@@ -47,7 +47,7 @@ class RayProcess:
     """
 
     def __init__(self, command: Sequence[str], log: Path):
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         accelerators = 1 if ray.cluster_resources().get("GPU") else 0
         # Not retried by Ray: whoever waits tells a death from a failure, and says so.
@@ -57,18 +57,19 @@ class RayProcess:
 
     def poll(self) -> int | None:
         """Give the return code, or None while it runs."""
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
+        from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 
         if self.returncode is None and ray.wait([self._result], timeout=0)[0]:
             try:
                 self.returncode = ray.get(self._result)
-            except ray.exceptions.RayError:
+            except RayError:
                 self.returncode = DIED
         return self.returncode
 
     def wait(self) -> None:
         """End it: on Ctrl-C nobody is left to whom it could report."""
-        import ray
+        import ray  # pyright: ignore[reportMissingImports]
 
         ray.cancel(self._result, force=True)
 

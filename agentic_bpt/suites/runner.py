@@ -90,10 +90,11 @@ def run_cells(
                 attempts[cell.name] += 1
                 running.append(_start(cell, free.pop(0), attempts[cell.name], ray))
             time.sleep(_POLL_SECONDS)
-            for one in [one for one in running if one.process.poll() is not None]:
+            polled = [(one, one.process.poll()) for one in running]
+            for one, code in [(one, code) for one, code in polled if code is not None]:
                 running.remove(one)
                 free.append(one.cores)
-                state = _ended(one)
+                state = _ended(one, code)
                 if state is None:
                     waiting.append(one.cell)
                     continue
@@ -122,9 +123,8 @@ def _start(cell: Cell, cores: list[int], attempt: int, ray: str | None) -> Runni
     return Running(cell, process, cores, attempt)
 
 
-def _ended(one: Running) -> State | None:
-    """Say how a cell ended; None if it is to be tried again."""
-    code = one.process.returncode
+def _ended(one: Running, code: int) -> State | None:
+    """Say how a cell ended, by its exit code; None if it is to be tried again."""
     if code == 0 and one.cell.result.exists():
         return State("done")
     if code < 0 and one.attempt < ATTEMPTS:

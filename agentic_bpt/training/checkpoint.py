@@ -74,7 +74,7 @@ class Checkpoints:
 
 
 def _placed_shape(x: Any) -> jax.ShapeDtypeStruct:
-    shape: jax.ShapeDtypeStruct = ocp.utils.to_shape_dtype_struct(x)
+    shape: Any = ocp.utils.to_shape_dtype_struct(x)
     if shape.sharding is not None:
         return shape
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
