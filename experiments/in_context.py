@@ -1,12 +1,13 @@
 """What trajectories in context are worth where nothing else tells the task, and how many it takes.
 
 Reproduces: nothing published: on one fixed task, as in the paper, an agent needs no context.
-Command:    python experiments/in_context.py [SEED ...]     (0 1 by default; one process a seed)
+Command:    python experiments/in_context.py [SEED ...]     (0 and 1 by default)
 Task:       keep the pole upright with the cart at a place that only the rewards tell, on the
             embedded cartpole episodes; evaluated at places that no training chain had.
 Time:       about 25 minutes of one core a seed, 2 GB of memory; resumable.
-Expected:   experiments/results/in_context/in_context.md: the right task's trajectories before a
-            rollout help more than a foreign task's, the more the larger N.
+Expected:   experiments/results/in_context/in_context.md; were context worth what it should be, the
+            right task's trajectories before a rollout would help, the more the larger N, up to the
+            agent that is told. One seed: a foreign task's hurt at N = 4, the right one's do not help.
 """
 
 import json
