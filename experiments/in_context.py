@@ -7,7 +7,7 @@ Task:       keep the pole upright with the cart at a place that only the rewards
 Time:       about 25 minutes of one core a seed, 2 GB of memory; resumable.
 Expected:   experiments/results/in_context/in_context.md; were context worth what it should be, the
             right task's trajectories before a rollout would help, the more the larger N, up to the
-            agent that is told. One seed: a foreign task hurts at N = 4, the right one does not help.
+            agent that is told. One seed: a foreign task hurts at N = 4, the right one is no help.
 """
 
 import json
