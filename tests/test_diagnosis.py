@@ -47,6 +47,7 @@ def runs(tmp_path_factory):
         if method != "bc10":
             for name, value in (("width", 8), ("layers", 1)):
                 experiment = replace_in(experiment, ("agent", "model", "core", name), value)
+            experiment = replace_in(experiment, ("agent", "chain", "target_excess"), 0.0)
         if method == "at":
             experiment = replace_in(experiment, ("agent", "chain", "trajectories"), 3)
         keep_untrained(experiment, folder / method)
