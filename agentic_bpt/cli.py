@@ -33,8 +33,8 @@ def quickstart(
 ) -> None:
     """Run the whole job on embedded cartpole episodes: train AT, DT and BC-10%, compare, draw.
 
-    Takes under ten minutes on two cores and downloads nothing. Run again, it goes on where it
-    stopped. Episodes are 250 decisions, each held for 4 control steps.
+    Takes a quarter of an hour at most on two cores and downloads nothing. Run again, it goes on
+    where it stopped. Episodes are 250 decisions, each held for 4 control steps.
 
     Args:
         workdir: Where runs, the report and the picture go.

@@ -18,7 +18,7 @@ from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.environments.hidden_tasks import hidden_tasks
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.errors import InputError
-from agentic_bpt.evaluation.in_context import InContext, evaluate_in_context
+from agentic_bpt.evaluation.in_context import InContext, check_counts, evaluate_in_context
 from agentic_bpt.evaluation.policy import (
     ContextPolicy,
     RandomPolicy,
@@ -51,10 +51,7 @@ class Evaluation(NamedTuple):
 
     def check(self) -> None:
         """Refuse empty evaluations."""
-        for name, least in (("trajectories", 1), ("chains", 1), ("prompt_trajectories", 0)):
-            if getattr(self, name) < least:
-                flag = name.replace("_", "-")
-                raise InputError(f"--{flag} must be at least {least}, got {getattr(self, name)}")
+        check_counts(self)
 
     def file_name(self) -> str:
         """Name the result file: one a protocol."""

@@ -20,6 +20,18 @@ from agentic_bpt.evaluation.policy import ContextPolicy, Policy, RandomPolicy
 from agentic_bpt.evaluation.rollout import Rollouts, rollout
 
 
+def check_counts(options: Any) -> None:
+    """Refuse an evaluation of no trajectories or no chains, or of a negative prompt.
+
+    Raises:
+        InputError: the option is named as on the command line.
+    """
+    for name, least in (("trajectories", 1), ("chains", 1), ("prompt_trajectories", 0)):
+        if getattr(options, name) < least:
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} must be at least {least}, got {getattr(options, name)}")
+
+
 class InContext(NamedTuple):
     """What to roll out."""
 
@@ -35,10 +47,7 @@ class InContext(NamedTuple):
 
     def check(self) -> None:
         """Refuse empty evaluations."""
-        for name, least in (("trajectories", 1), ("chains", 1), ("prompt_trajectories", 0)):
-            if getattr(self, name) < least:
-                flag = name.replace("_", "-")
-                raise InputError(f"--{flag} must be at least {least}, got {getattr(self, name)}")
+        check_counts(self)
 
     def file_name(self) -> str:
         """Name the result file: one a protocol."""
