@@ -17,6 +17,7 @@ from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.environments.hidden_tasks import HiddenEnvironment, HiddenTasks, step_together
 from agentic_bpt.errors import InputError
 from agentic_bpt.evaluation.policy import ContextPolicy, Policy, RandomPolicy
+from agentic_bpt.evaluation.protocol import chain_scores
 from agentic_bpt.evaluation.rollout import Rollouts, rollout
 
 
@@ -256,19 +257,16 @@ def shuffle_rewards(
 def lines_of(document: dict[str, Any]) -> list[str]:
     """Say in a line a condition what came out: means over chains along the chain.
 
-    A score is 0 at the random policy's mean in each chain and 100 at the target of that chain.
+    Scores as `chain_scores` gives them.
     """
     targets_C = np.array(document["target_returns"])
     base_C = np.array(document["random"]["returns"]).mean(axis=1)
-    # A chain whose task the data does no better at than random acting has no scale of its own.
-    scored = targets_C > base_C
     lines = [f"target {targets_C.mean():.1f}, random {base_C.mean():.1f} (means over chains)"]
     for condition in document["conditions"]:
         returns_CN = np.array(condition["returns"])
         line = f"prompt {condition['context']}: returns {_spaced(returns_CN.mean(axis=0), 1)}"
-        if scored.any():
-            above_CN = (returns_CN - base_C[:, None])[scored]
-            scores_CN = 100 * above_CN / (targets_C - base_C)[scored, None]
+        scores_CN = chain_scores(returns_CN, base_C, targets_C)
+        if scores_CN is not None:
             line += f"; scores {_spaced(scores_CN.mean(axis=0), 0)}"
         lines.append(line)
     return lines

@@ -57,6 +57,19 @@ def reduce_chains(returns_SCN: np.ndarray, protocol: str) -> np.ndarray:
     raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
 
 
+def chain_scores(
+    returns_CN: np.ndarray, base_C: np.ndarray, targets_C: np.ndarray
+) -> np.ndarray | None:
+    """Score the rollouts of chains that each have a task of their own: float64 [C, N].
+
+    0 is what a random policy has in the chain's task. The unit is a hundredth of the mean distance
+    from there to the target over the chains: a task in which random acting is near its target must
+    not outweigh the others. None where the data is no better than random on average.
+    """
+    distance = float(np.mean(targets_C - base_C))
+    return None if distance <= 0 else 100 * (returns_CN - base_C[:, None]) / distance
+
+
 def interquartile_mean(values: np.ndarray, *, axis: int | None = None) -> np.ndarray:
     """Average the middle half: the lowest and the highest quarter (rounded down) are left out.
 

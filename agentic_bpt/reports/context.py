@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from agentic_bpt.evaluation.protocol import Interval, bootstrap_interval
+from agentic_bpt.evaluation.protocol import Interval, bootstrap_interval, chain_scores
 from agentic_bpt.reports.plots import COLORS, DOTS_PER_INCH, INK, figure_png, tidy
 
 CONTEXTS = {
@@ -34,19 +34,13 @@ class Agent(NamedTuple):
 
 
 def scores(document: Mapping[str, Any], context: str) -> np.ndarray | None:
-    """Give scores [C, N] of a condition, None where it was not acted.
-
-    0 is the random policy's mean in each chain, 100 the chain's target. Chains in whose task the
-    data has nothing better than random are left out.
-    """
+    """Give scores [C, N] of a condition as `chain_scores` does; None where it was not acted."""
     found = [c for c in document["conditions"] if c["context"] == context]
     if not found:
         return None
-    targets_C = np.array(document["target_returns"])
     base_C = np.array(document["random"]["returns"]).mean(axis=1)
-    above_CN = np.array(found[0]["returns"]) - base_C[:, None]
-    scored_C = targets_C > base_C
-    return 100 * above_CN[scored_C] / (targets_C - base_C)[scored_C, None]
+    returns_CN = np.array(found[0]["returns"])
+    return chain_scores(returns_CN, base_C, np.array(document["target_returns"]))
 
 
 def rollout_score(agent: Agent, context: str, rollout: int) -> Interval | None:

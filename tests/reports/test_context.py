@@ -9,9 +9,9 @@ from agentic_bpt.reports.context import Agent, context_lines, context_png, rollo
 
 
 def document(shift: float = 0.0) -> dict:
-    """Three chains of two rollouts; in the last one's task nothing beats random."""
+    """Three chains of two rollouts; in the last one's task random acting reaches the target."""
     return {
-        "target_returns": [20.0, 30.0, 5.0],
+        "target_returns": [20.0, 30.0, 6.0],
         "random": {"returns": [[10.0, 10.0], [8.0, 12.0], [5.0, 7.0]]},
         "conditions": [
             {"context": "none", "returns": [[10.0, 15.0], [10.0 + shift, 30.0], [9.0, 9.0]]},
@@ -27,17 +27,17 @@ AGENTS = [
 ]
 
 
-def test_a_score_is_0_at_random_and_100_at_the_target_of_each_chain():
-    np.testing.assert_allclose(scores(document(), "none"), [[0, 50], [0, 100]])
+def test_a_score_is_0_at_random_and_in_units_of_the_mean_distance_to_the_targets():
+    np.testing.assert_allclose(scores(document(), "none"), [[0, 50], [0, 200], [30, 30]])
     assert scores(document(), "foreign") is None
 
 
 def test_a_rollout_is_averaged_over_chains_and_seeds():
     found: Any = rollout_score(AGENTS[1], "none", 0)
-    assert found.value == pytest.approx((0 + 0 + 0 + 100) / 4)
+    assert found.value == pytest.approx((0 + 0 + 30 + 0 + 200 + 30) / 6)
     assert found.low <= found.value <= found.high
     last: Any = rollout_score(AGENTS[1], "none", -1)
-    assert last.value == pytest.approx(75)
+    assert last.value == pytest.approx((50 + 200 + 30) / 3)
 
 
 def test_the_table_has_a_row_an_agent_and_a_dash_for_what_was_not_acted():
@@ -45,8 +45,8 @@ def test_the_table_has_a_row_an_agent_and_a_dash_for_what_was_not_acted():
     assert len(lines) == 2 + len(AGENTS)
     cells = [cell.strip() for cell in lines[3].strip("|").split("|")]
     assert cells[:2] == ["AT, N = 2", "2"]
-    assert cells[2].startswith("25 [")
-    assert cells[3].startswith("100 [")
+    assert cells[2].startswith("43 [")
+    assert cells[3].startswith("110 [")
     assert cells[4:6] == ["-", "-"]
 
 
