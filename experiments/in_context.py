@@ -1,94 +1,146 @@
 """What trajectories in context are worth where nothing else tells the task, and how many it takes.
 
 Reproduces: nothing published: on one fixed task, as in the paper, an agent needs no context.
-Command:    python experiments/in_context.py [SEED ...]     (0 and 1 by default)
-Task:       keep the pole upright with the cart at a place that only the rewards tell, on the
-            embedded cartpole episodes; evaluated at places that no training chain had.
-Time:       about 25 minutes of one core a seed, 2 GB of memory; resumable.
-Expected:   experiments/results/in_context/in_context.md; were context worth what it should be, the
+Command:    python experiments/in_context.py [HIDDEN] [SEED ...]     (direction and 0 by default)
+Hidden:     direction: whether the cheetah is paid for running forwards or backwards, on whole
+            replays of learners of both and on curiosity (those of table5_data.py, and one more);
+            position: where on its rail the pole is to be kept upright, on the embedded cartpole
+            episodes, evaluated at places that no training chain had.
+Time:       about 40 minutes of one core a seed, 2 GB of memory; resumable.
+Expected:   experiments/results/in_context/<hidden>.md; were context worth what it should be, the
             right task's trajectories before a rollout would help, the more the larger N, up to the
-            agent that is told. One seed: a foreign task hurts at N = 4, the right one is no help.
+            agent that is told.
 """
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from agentic_bpt.datasets.store import ingest
 from agentic_bpt.evaluating import evaluate_hidden
 from agentic_bpt.evaluation.in_context import InContext
 from agentic_bpt.experiment import replace_in
+from agentic_bpt.exploration.collect import collect
 from agentic_bpt.methods import preset_of
 from agentic_bpt.quickstart import TASK, embedded_sources
 from agentic_bpt.reports.context import Agent, context_lines, context_png
 from agentic_bpt.run import train_run
 from agentic_bpt.whole_file import write_whole
 
-FAMILY = "cartpole_position"
 WORKDIR = Path("runs/in_context")
 RESULTS = Path(__file__).parent / "results" / "in_context"
-EPISODES_OF_AN_UPDATE = 16
+CHAINS_OF_AN_UPDATE = {1: 16, 2: 8, 4: 8, 8: 8}
+"""By N: an agent with context learns from the last trajectory of each chain, so as many chains
+are as much to learn from; DT has twice that, as in its preset."""
 CHAINS = 16
+
+
+def cheetah_sources() -> list[Path]:
+    """Collect episodes of a learner that runs backwards; give them and those of the table."""
+    table, here = Path("data/table5/cheetah"), Path("data/hidden")
+    collect(
+        "cheetah_run_backward",
+        expl_agent="td3",
+        episodes=200,
+        out=here,
+        name="td3_run_backward",
+        action_repeat=4,
+    )
+    return [table / "td3_run", table / "rnd", here / "cheetah" / "td3_run_backward"]
+
+
+class Hidden(NamedTuple):
+    """Hidden tasks and the episodes that show them."""
+
+    hidden_task: str
+    task: str
+    """Where episodes begin."""
+    sources: Callable[[], Sequence[Path]]
+
+
+HIDDEN = {
+    "direction": Hidden("cheetah_run,cheetah_run_backward", "cheetah_run", cheetah_sources),
+    "position": Hidden("cartpole_position", TASK, embedded_sources),
+}
 AGENTS = {
     "DT": (1, False),
-    "AT, N = 4": (4, False),
-    "AT, N = 8": (8, False),
-    "DT, told the place": (1, True),
+    **{f"AT, N = {n}": (n, False) for n in (2, 4, 8)},
+    "DT, told the task": (1, True),
 }
-"""Trajectories in training, and whether the place is among the observations."""
+"""Trajectories in training, and whether the task is among the observations."""
 
 
-def run(store: Path, label: str, seed: int) -> Path:
-    """Train and evaluate one agent; gives its result file."""
+def stem(trajectories: int, told: bool) -> str:
+    """Name an agent's runs."""
+    return f"n{trajectories}{'-told' if told else ''}"
+
+
+def run(name: str, store: Path, label: str, seed: int) -> None:
+    """Train and evaluate one agent, unless its result is there."""
     trajectories, told = AGENTS[label]
-    workdir = WORKDIR / f"n{trajectories}{'-told' if told else ''}-seed{seed}"
+    workdir = WORKDIR / name / f"{stem(trajectories, told)}-seed{seed}"
     evaluation = InContext(trajectories, CHAINS, trajectories - 1, seed=0)
-    path = workdir / evaluation.file_name()
-    if not path.exists():
-        experiment = preset_of("dt" if trajectories == 1 else "at", "cpu")
-        for place, value in {
-            ("agent", "chain", "trajectories"): trajectories,
-            ("agent", "hidden_task"): FAMILY,
-            ("agent", "told"): told,
-            ("batch",): EPISODES_OF_AN_UPDATE // trajectories,
-            ("store",): str(store),
-            ("seed",): seed,
-        }.items():
-            experiment = replace_in(experiment, place, value)
-        train_run(experiment, workdir)
-        evaluate_hidden(workdir, evaluation)
-    return path
+    if (workdir / evaluation.file_name()).exists():
+        return
+    experiment = preset_of("dt" if trajectories == 1 else "at", "cpu")
+    for place, value in {
+        ("agent", "chain", "trajectories"): trajectories,
+        ("agent", "hidden_task"): HIDDEN[name].hidden_task,
+        ("agent", "told"): told,
+        ("batch",): CHAINS_OF_AN_UPDATE[trajectories],
+        ("store",): str(store),
+        ("seed",): seed,
+    }.items():
+        experiment = replace_in(experiment, place, value)
+    train_run(experiment, workdir)
+    evaluate_hidden(workdir, evaluation)
+
+
+def results(name: str) -> list[Agent]:
+    """Keep the results that are there, and give them by agent."""
+    agents = []
+    for label, (trajectories, told) in AGENTS.items():
+        pattern = f"{stem(trajectories, told)}-seed*/in-context-n{trajectories}-*.json"
+        files = sorted((WORKDIR / name).glob(pattern))
+        for file in files:
+            write_whole(RESULTS / name / f"{file.parent.name}.json", file.read_bytes())
+        if files:
+            documents = [json.loads(file.read_text()) for file in files]
+            agents.append(Agent(label, trajectories, told, documents))
+    return agents
 
 
 def main() -> None:
-    """Run what is missing of the seeds asked for, and report every seed that is whole."""
-    seeds = [int(word) for word in sys.argv[1:]] or [0, 1]
-    store = ingest(*embedded_sources(), task=TASK, out=WORKDIR, keep_physics=True).path
+    """Run what is missing of the seeds asked for, and report all that is there after each agent."""
+    name, *words = sys.argv[1:] or list(HIDDEN)[:1]
+    seeds = [int(word) for word in words] or [0]
+    hidden = HIDDEN[name]
+    store = ingest(*hidden.sources(), task=hidden.task, out=WORKDIR, keep_physics=True).path
     for seed in seeds:
         for label in AGENTS:
-            run(store, label, seed)
-    agents = []
-    for label, (trajectories, told) in AGENTS.items():
-        stem = f"n{trajectories}{'-told' if told else ''}-seed*"
-        files = sorted(WORKDIR.glob(f"{stem}/in-context-n{trajectories}-*.json"))
-        for file in files:
-            write_whole(RESULTS / f"{file.parent.name}.json", file.read_bytes())
-        documents = [json.loads(file.read_text()) for file in files]
-        agents.append(Agent(label, trajectories, told, documents))
+            run(name, store, label, seed)
+            report(name)
+
+
+def report(name: str) -> None:
+    """Write the page and the picture."""
+    agents = results(name)
     first = agents[0].documents[0]
     page = [
-        f"# {FAMILY}: what trajectories in context are worth",
-        "![score against N](in_context.png)",
+        f"# {HIDDEN[name].hidden_task}: what trajectories in context are worth",
+        f"![score against N]({name}.png)",
         "Score of the first rollout after N - 1 trajectories of the data (0: a random policy, 100: "
-        "the best of the data under the chain's own parameter), means over held-out parameters, "
-        "with 95 % bootstrap intervals over seeds and chains.",
+        "the best of the data in the chain's own task, on average over chains), with 95 % "
+        "bootstrap intervals over seeds and chains.",
         "\n".join(context_lines(agents)),
-        f"Command: `python experiments/in_context.py {' '.join(map(str, seeds))}`; {CHAINS} chains "
-        f"a seed; data hash `{first['dataset']['data_hash']}`; versions {first['versions']}.",
+        f"Command: `python experiments/in_context.py {name} SEED ...`; {CHAINS} chains a seed; "
+        f"data hash `{first['dataset']['data_hash']}`; versions {first['versions']}.",
     ]
-    write_whole(RESULTS / "in_context.png", context_png(agents))
-    write_whole(RESULTS / "in_context.md", ("\n\n".join(page) + "\n").encode())
-    print("\n".join(context_lines(agents)))
+    write_whole(RESULTS / f"{name}.png", context_png(agents))
+    write_whole(RESULTS / f"{name}.md", ("\n\n".join(page) + "\n").encode())
+    print("\n".join(context_lines(agents)), flush=True)
 
 
 if __name__ == "__main__":

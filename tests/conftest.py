@@ -1,5 +1,6 @@
 """What many tests share: where the reference episodes lie, if they are there."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import pytest
 # need Python's own answer to it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+
+# Many tests, and the processes that they start, compile the same programs: JAX keeps them. Each
+# worker has a place of its own, for JAX does not write them whole.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "jax" / _WORKER)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 
 
 def _shared(name: str) -> Path:

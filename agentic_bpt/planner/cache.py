@@ -58,7 +58,7 @@ def _path(experiment: Experiment, episode: EpisodeShape, device: Device) -> Path
         "experiment": kept,
         "episode": episode._asdict(),
         "device": [device.name, device.target, device.mesh],
-        "versions": _versions(),
+        "versions": compiler_versions(),
         # A CPU program depends on the number of threads.
         "threads": len(os.sched_getaffinity(0)) if device.platform == "cpu" else None,
     }
@@ -67,7 +67,8 @@ def _path(experiment: Experiment, episode: EpisodeShape, device: Device) -> Path
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
+def compiler_versions() -> dict[str, str]:
+    """Give the versions of what decides the bytes, and a hash of the sources that do."""
     found = {"sources": _sources()}
     for package in PACKAGES:
         try:

@@ -214,13 +214,15 @@ def memory_png(
     limits: Mapping[str, int],
     *,
     title: str,
+    counted: str = "trajectories in a chain",
 ) -> bytes:
-    """Draw bytes against trajectories, a curve for each scheme, as the bytes of a PNG.
+    """Draw bytes against a count, a curve for each scheme, as the bytes of a PNG.
 
     Args:
-        curves: Scheme -> trajectories -> bytes.
+        curves: Scheme -> count -> bytes.
         limits: Device -> its bytes, drawn as level lines.
         title: What was compiled, and for what.
+        counted: What is counted.
     """
     figure = Figure(figsize=(6.6, SIZE_INCHES[1]), dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
@@ -238,8 +240,8 @@ def memory_png(
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     counts = sorted({count for curve in curves.values() for count in curve})
-    axes.set_xticks(counts, [str(count) for count in counts])
-    axes.set_xlabel("trajectories in a chain")
+    axes.set_xticks(counts, [f"{count:,}" for count in counts])
+    axes.set_xlabel(counted)
     axes.set_ylabel("GB (powers of 10)")
     axes.set_title(title)
     _draw_limits(axes, limits)
