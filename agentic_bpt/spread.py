@@ -4,6 +4,7 @@ Nothing of it is part of an experiment: a run gives the same numbers on any mesh
 and a checkpoint that was written on one goes on upon another.
 """
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -73,7 +74,7 @@ def mesh_for(experiment: Experiment, config: MeshConfig) -> Mesh:
             work are listed.
     """
     _require(experiment, config, devices=len(jax.devices()))
-    return make_mesh(data=config.data, sequence=config.sequence, model=config.model)
+    return make_mesh(**dataclasses.asdict(config))
 
 
 def _require(experiment: Experiment, config: MeshConfig, *, devices: int) -> None:

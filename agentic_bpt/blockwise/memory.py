@@ -4,6 +4,7 @@
 set before jax starts.
 """
 
+import dataclasses
 import importlib.util
 import math
 import re
@@ -146,12 +147,7 @@ def absent_mesh(device: Device) -> Mesh:
         devices = jax.devices()
     else:
         devices = _topology(device, config.devices).devices
-    return make_mesh(
-        data=config.data,
-        sequence=config.sequence,
-        model=config.model,
-        devices=devices[: config.devices],
-    )
+    return make_mesh(**dataclasses.asdict(config), devices=devices[: config.devices])
 
 
 def refused_bytes(message: str) -> int | None:
