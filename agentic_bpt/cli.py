@@ -77,7 +77,7 @@ def train(
     completion: Literal["reached", "final"] | None = None,
     loss: Literal["all", "last"] | None = None,
     trajectory_count: Literal["uniform", "fixed"] | None = None,
-    sampling: Literal["uniform", "spread", "spread-best"] | None = None,
+    sampling: Literal["uniform", "spread"] | None = None,
     target_excess: float | None = None,
     trajectory_index: bool | None = None,
     hidden_task: str | None = None,
@@ -123,8 +123,7 @@ def train(
         loss: Imitate the actions of all trajectories of a chain, or of the last (best) only.
         trajectory_count: Draw the trajectories of a chain from 1..N, or always take N.
         sampling: Take all episodes as likely, or draw returns evenly between worst and best, so
-            that good episodes are not drowned where they are rare; spread-best draws only the best
-            of a chain so, and the others from those no better: more failures stand before it.
+            that good episodes are not drowned where they are rare.
         target_excess: Draw a chain's target above its best return, by up to this share of the
             largest return, so that a target that is missed is nothing new; 0 as published.
         trajectory_index: Give tokens the number of their trajectory; no more than N then at test.

@@ -94,8 +94,6 @@ def run(name: str, store: Path, label: str, seed: int) -> None:
         ("seed",): seed,
     }.items():
         experiment = replace_in(experiment, place, value)
-    if trajectories > 1:  # half of the failures, those of the other task, are never near the best
-        experiment = replace_in(experiment, ("agent", "chain", "sampling"), "spread-best")
     train_run(experiment, workdir)
     evaluate_hidden(workdir, evaluation)
 

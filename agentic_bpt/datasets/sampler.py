@@ -12,7 +12,7 @@ from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.errors import InputError
 
 TRAJECTORY_COUNTS = ("uniform", "fixed")
-SAMPLINGS = ("uniform", "spread", "spread-best")
+SAMPLINGS = ("uniform", "spread")
 LOSSES = ("all", "last")
 
 
@@ -63,9 +63,7 @@ class ChainConfig:
     sampling: str = "uniform"
     """Which episodes a chain has: "uniform" takes all as likely; "spread" draws returns evenly
     between the worst and the best and takes the nearest episodes, so that chains are wide and good
-    episodes are not drowned where they are rare; "spread-best" draws the best of a chain so and the
-    others uniformly from those no better, so that failures stand before it as often as the data has
-    them: where tasks are hidden, they tell what not to do."""
+    episodes are not drowned where they are rare."""
     completion: str = "reached"
     """What the completion token holds: "reached" is 1 from the moment the rewards add up to the
     target return; "final" is 1 only at the last step of a trajectory that reached it. The authors'
@@ -164,16 +162,9 @@ class ChainSampler:
         if self._config.sampling == "uniform":
             return generator.choice(self._episodes, size=count, replace=False)
         free_E = np.ones(len(self._episodes), bool)
-        spread = 1 if self._config.sampling == "spread-best" else count
-        for wanted in generator.uniform(returns_E.min(), returns_E.max(), spread):
+        for wanted in generator.uniform(returns_E.min(), returns_E.max(), count):
             distance_E = np.where(free_E, np.abs(returns_E - wanted), np.inf)
-            best = np.argmin(distance_E)
-            free_E[best] = False
-        if spread < count:
-            others = np.flatnonzero(free_E & (returns_E <= returns_E[best]))
-            if len(others) < count - 1:  # the worst of all: any will do
-                others = np.flatnonzero(free_E)
-            free_E[generator.choice(others, size=count - 1, replace=False)] = False
+            free_E[np.argmin(distance_E)] = False
         return self._episodes[~free_E]
 
 

@@ -89,7 +89,7 @@ def sampler(store, tasks, *, told=False, batch=40, **options):
     )
 
 
-@pytest.mark.parametrize("sampling", ["uniform", "spread", "spread-best"])
+@pytest.mark.parametrize("sampling", ["uniform", "spread"])
 def test_every_chain_is_of_one_task_and_ascends_in_its_returns(store, signed, sampling):
     batch = sampler(store, signed, sampling=sampling).batch(0)
     source = HiddenEpisodes(store, signed)

@@ -81,21 +81,6 @@ def test_spread_sampling_draws_returns_evenly_and_no_episode_twice():
     assert 0.65 < with_best < 0.85  # 1 - 1/4; uniform sampling would give 2/51
 
 
-def test_the_best_of_a_chain_is_spread_and_failures_stand_before_it():
-    returns = np.array([0.0] * 40 + [5.0] * 10 + [10.0])
-    config = ChainConfig(trajectories=3, trajectory_count="fixed", sampling="spread-best")
-    chains = ChainSampler(
-        Source(), range(51), returns=returns, longest=4, config=config, batch=400, seed=0
-    )
-    generator = np.random.default_rng(0)
-    chosen = [returns[chains._choose(generator, 3, returns)] for _ in range(400)]
-    best = np.array([max(chain) for chain in chosen])
-    assert 0.15 < np.mean(best == 10) < 0.35  # 1/4; one in 17 were it uniform
-    others = np.array([sorted(chain)[:2] for chain in chosen])
-    assert 0.7 < np.mean(others[best == 10] == 0) < 0.9  # 40 of 50: as the data has them
-    assert all(len(chain) == 3 for chain in chosen)
-
-
 class Negated(Source):
     """The same episodes in another task: every reward is the opposite."""
 

@@ -18,7 +18,7 @@ class Episodes:
         return Trajectory(np.zeros((3, 1), np.float32), np.zeros((3, 1), np.float32), rewards, 0)
 
 
-@pytest.mark.parametrize("sampling", ["uniform", "spread", "spread-best"])
+@pytest.mark.parametrize("sampling", ["uniform", "spread"])
 def test_targets_are_those_of_the_chains_that_training_draws(sampling):
     config = ChainConfig(trajectories=4, sampling=sampling)
     options = {"returns": RETURNS, "longest": 3, "config": config, "batch": 40, "seed": 5}
