@@ -13,7 +13,7 @@ import numpy as np
 
 from agentic_bpt.acting import TrainedRun, load_run
 from agentic_bpt.datasets.hidden import HiddenEpisodes
-from agentic_bpt.datasets.sampler import best_episodes
+from agentic_bpt.datasets.sampler import spaced_episodes
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.environments.hidden_tasks import hidden_tasks
 from agentic_bpt.environments.tasks import task_spec
@@ -201,7 +201,7 @@ def _start(
 
 
 def _prompt(run: TrainedRun, evaluation: Evaluation) -> list[Trajectory]:
-    """Choose training trajectories evenly spread by rank of return, the best one among them."""
+    """Choose training trajectories of evenly spaced returns, the best one among them."""
     count = evaluation.prompt_trajectories
     if not count:
         return []
@@ -211,9 +211,8 @@ def _prompt(run: TrainedRun, evaluation: Evaluation) -> list[Trajectory]:
                 f"--prompt-trajectories must be at most {len(store.training)}, the training "
                 f"episodes of {store.path}; got {count}"
             )
-        best_first = best_episodes(store.returns, store.training, fraction=1.0)
-        ranks = np.linspace(0, len(best_first) - 1, count).astype(int)
-        return [store.trajectory(int(episode)) for episode in best_first[ranks]]
+        chosen = spaced_episodes(store.returns, store.training, count=count)
+        return [store.trajectory(int(episode)) for episode in chosen]
 
 
 def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from agentic_bpt.planner.cache import compiler_versions
 from agentic_bpt.whole_file import write_whole
 
 SCHEMES = ("vanilla", "memory_efficient", "blockwise")
-MOST = 2**20
+MOST = 2**19
 """No longer context is asked for."""
 
 
@@ -54,7 +54,8 @@ def cell(row: Row, scheme: str, paper: int) -> str:
     if not longest:
         return f"{'none' if longest == 0 else 'unknown'} ({paper}K)"
     taken = bytes_taken(Setup(row.model, row.device, row.count, scheme, longest)) or 0
-    return f"{longest // 1024}K, {taken / 1e9:.0f} GB ({paper}K)"
+    more = " or more" if longest == MOST else ""
+    return f"{longest // 1024}K{more}, {taken / 1e9:.0f} GB ({paper}K)"
 
 
 def main() -> None:

@@ -254,3 +254,18 @@ def best_episodes(returns_E: np.ndarray, episodes: npt.ArrayLike, *, fraction: f
     count = max(1, round(fraction * len(episodes)))
     order = np.argsort(-returns_E[episodes], kind="stable")
     return episodes[order[:count]]
+
+
+def spaced_episodes(returns_E: np.ndarray, episodes: npt.ArrayLike, *, count: int) -> np.ndarray:
+    """Choose `count` different episodes of evenly spaced returns up to the best.
+
+    As the chains of `ChainConfig.sampling` "spread" have them: by rank, most could be failures,
+    which such chains hardly have.
+    """
+    episodes = np.asarray(episodes)
+    returns, chosen = returns_E[episodes], []
+    for share in np.arange(1, count + 1) / count:
+        wanted = returns.min() + share * (returns.max() - returns.min())
+        nearest = np.argsort(np.abs(returns - wanted), kind="stable")
+        chosen.append(next(place for place in nearest if place not in chosen))
+    return episodes[chosen]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentic_bpt.datasets.hidden import HiddenEpisodes
-from agentic_bpt.datasets.sampler import best_episodes
+from agentic_bpt.datasets.sampler import spaced_episodes
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.environments.hidden_tasks import HiddenEnvironment, HiddenTasks, step_together
 from agentic_bpt.errors import InputError
@@ -214,11 +214,11 @@ def _prompts(
         )
 
     def of_task(task: int) -> list[Trajectory]:
-        """Choose episodes evenly spread by rank of return under a parameter, with the best."""
-        best_first = best_episodes(returns_KE[task], np.arange(len(training)), fraction=1.0)
-        ranks = np.linspace(0, len(training) - 1, options.prompt_trajectories).astype(int)
+        chosen = spaced_episodes(
+            returns_KE[task], np.arange(len(training)), count=options.prompt_trajectories
+        )
         source = episodes.under(parameters.values_KD[task])
-        return [source.trajectory(int(episode)) for episode in training[best_first[ranks]]]
+        return [source.trajectory(int(episode)) for episode in training[chosen]]
 
     prompts["right"] = [of_task(task) for task in task_C]
     if parameters.foreign_K is not None:

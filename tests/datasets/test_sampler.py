@@ -8,6 +8,7 @@ from agentic_bpt.datasets.sampler import (
     ChainSampler,
     TransitionSampler,
     best_episodes,
+    spaced_episodes,
 )
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.errors import InputError
@@ -196,3 +197,11 @@ def test_the_last_decision_leads_to_the_final_observation():
 def test_no_episode_as_long_as_the_sum_is_refused():
     with pytest.raises(InputError, match="a sum of 4 rewards needs an episode of as many"):
         TransitionSampler(Counted(), range(3), batch=5, seed=0, return_steps=4)
+
+
+def test_spaced_episodes_have_even_returns_and_the_best_and_are_different():
+    returns = np.array([0.0] * 8 + [4.0, 90.0, 51.0, 100.0])
+    episodes = [11, 10, 9, 8, 0, 1]  # returns 100, 51, 90, 4, 0, 0
+    assert list(spaced_episodes(returns, episodes, count=1)) == [11]
+    assert list(spaced_episodes(returns, episodes, count=2)) == [10, 11]
+    assert set(spaced_episodes(returns, episodes, count=6)) == set(episodes)
