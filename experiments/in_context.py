@@ -40,6 +40,8 @@ CHAINS = 16
 def cheetah_sources() -> list[Path]:
     """Collect episodes of a learner that runs backwards; give them and those of the table."""
     table, here = Path("data/table5/cheetah"), Path("data/hidden")
+    if not (table / "td3_run").is_dir():
+        sys.exit(f"{table}: missing; first python experiments/table5_data.py data/table5 cheetah")
     collect(
         "cheetah_run_backward",
         expl_agent="td3",
@@ -77,11 +79,16 @@ def stem(trajectories: int, told: bool) -> str:
     return f"n{trajectories}{'-told' if told else ''}"
 
 
+def evaluation_of(trajectories: int) -> InContext:
+    """Say how an agent is evaluated: prompts of N - 1, so that what follows is its N-th."""
+    return InContext(trajectories, CHAINS, trajectories - 1, seed=0)
+
+
 def run(name: str, store: Path, label: str, seed: int) -> None:
     """Train and evaluate one agent, unless its result is there."""
     trajectories, told = AGENTS[label]
     workdir = WORKDIR / name / f"{stem(trajectories, told)}-seed{seed}"
-    evaluation = InContext(trajectories, CHAINS, trajectories - 1, seed=0)
+    evaluation = evaluation_of(trajectories)
     if (workdir / evaluation.file_name()).exists():
         return
     experiment = preset_of("dt" if trajectories == 1 else "at", "cpu")
@@ -102,8 +109,9 @@ def results(name: str) -> list[Agent]:
     """Keep the results that are there, and give them by agent."""
     agents = []
     for label, (trajectories, told) in AGENTS.items():
-        pattern = f"{stem(trajectories, told)}-seed*/in-context-n{trajectories}-*.json"
-        files = sorted((WORKDIR / name).glob(pattern))
+        runs = (WORKDIR / name).glob(f"{stem(trajectories, told)}-seed*")
+        paths = [run / evaluation_of(trajectories).file_name() for run in sorted(runs)]
+        files = [path for path in paths if path.exists()]
         for file in files:
             write_whole(RESULTS / name / f"{file.parent.name}.json", file.read_bytes())
         if files:
@@ -116,6 +124,8 @@ def main() -> None:
     """Run what is missing of the seeds asked for, and report all that is there after each agent."""
     name, *words = sys.argv[1:] or list(HIDDEN)[:1]
     seeds = [int(word) for word in words] or [0]
+    if name not in HIDDEN:
+        sys.exit(f"hidden tasks must be one of {', '.join(HIDDEN)}; got {name!r}")
     hidden = HIDDEN[name]
     store = ingest(*hidden.sources(), task=hidden.task, out=WORKDIR, keep_physics=True).path
     for seed in seeds:

@@ -26,7 +26,7 @@ from agentic_bpt.blockwise.feedforward import (
     project_keys_values,
     project_queries,
 )
-from agentic_bpt.blockwise.memory import bytes_on, compiler_environment
+from agentic_bpt.blockwise.memory import bytes_on, compiler_environment, missing_compiler
 from agentic_bpt.planner.cache import compiler_versions
 from agentic_bpt.reports.plots import memory_png
 from agentic_bpt.reports.results import write_json
@@ -54,20 +54,24 @@ SHAPES = (
 
 
 class Formula(NamedTuple):
-    """The paper's largest activation of a part, in numbers (half its bytes) over s h."""
+    """The paper's largest tensor of a part, in numbers (half its bytes) over s h."""
 
     attention: float
     feedforward: float
 
 
 def formula(scheme: str, shape: Shape) -> Formula:
-    """Give the paper's terms: 2bsh, 8bsh, and for vanilla all that holds s x s numbers."""
-    s, h, _ = shape
-    squares = 2.5 * s * (h // HEAD_WIDTH) / h  # QK, its mask at one byte, the softmax
+    """Give the paper's.
+
+    Attention: 2bs²a of scores, or 2bsh in blocks; feed-forward: 8bsh, or in blocks the larger of
+    2bsh and 19bch, all that the feed-forward of one block holds.
+    """
+    s, h, c = shape
+    heads = max(1, h // HEAD_WIDTH)
     return {
-        "vanilla": Formula(5.5 + squares, 4.0),
+        "vanilla": Formula(s * heads / h, 4.0),
         "memory_efficient": Formula(1.0, 4.0),
-        "blockwise": Formula(1.0, 1.0),
+        "blockwise": Formula(1.0, max(1.0, 9.5 * c / s)),
     }[scheme]
 
 
@@ -98,7 +102,7 @@ def parts_of(scheme: str, shape: Shape) -> dict[str, Callable]:
         q_MD = project_queries(p, x_BLD[0], head_width=E, dtype=config.dtype)
         kv_BLJE = project_keys_values(p, x_BLD[0], dtype=config.dtype).reshape(1, L, 2, H, E)
         return attention(
-            q_MD.reshape(1, L, H, E),
+            q_MD.reshape(1, L, H, E) * E**0.5,  # attention divides by sqrt(E) itself
             kv_BLJE[:, :, 0],
             kv_BLJE[:, :, 1],
             query_positions_BL=positions_BL,
@@ -139,6 +143,9 @@ def measure(scheme: str, shape: Shape) -> dict[str, Any]:
 def main() -> None:
     """Compile everything and write the page and the picture."""
     if "--compile" not in sys.argv:  # jax must start in the compiler's environment
+        install = missing_compiler(DEVICE)
+        if install is not None:
+            sys.exit(f"{DEVICE.name} has no compiler here: {install}")
         environment = dict(os.environ) | compiler_environment(DEVICE)
         subprocess.run([sys.executable, __file__, "--compile"], env=environment, check=True)
         return
@@ -155,7 +162,7 @@ def main() -> None:
         "",
         "Temporaries of the compiled gradient of one layer and of its parts alone, in float32 "
         "numbers over s h (positions times width); A100, batch 1, heads of 128, no dropout. The "
-        "paper counts one tensor at a time, at 2 bytes a number: its 2bsh is 1 here, its 8bsh 4. "
+        "paper counts the largest tensor, at 2 bytes a number: its 2bsh is 1 here, its 8bsh 4. "
         "The layer's input, its output and their gradients are not temporaries and not counted.",
         "",
         "| s | h | block | scheme | attention (paper) | feed-forward (paper) | layer (paper) |",

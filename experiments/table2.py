@@ -8,7 +8,8 @@ Expected:  experiments/results/language_model/table2.md: the blockwise column no
 from functools import partial
 from typing import NamedTuple
 
-from language_model import RESULTS, Setup, bytes_taken, device_of, largest_power
+from compiled_bytes import PROTOCOL, Setup, bytes_taken, device_of, largest_power
+from language_model import RESULTS
 
 from agentic_bpt.planner.cache import compiler_versions
 from agentic_bpt.whole_file import write_whole
@@ -63,10 +64,8 @@ def main() -> None:
     lines = [
         "# Table 2: the longest context that fits",
         "",
-        "Ours, in powers of two, with the bytes it takes on each device; in brackets the paper's. "
-        "One sequence, float32, AdamW, heads and hidden units split over the devices; compiled for "
-        "devices that were not present. A device counts as the bytes one program can have: 80.8 GB "
-        "of an A100, 33.0 GB of a TPU v4.",
+        "Ours, in powers of two, with the bytes it takes on each device; in brackets the paper's "
+        f"(its Tables 2 and 3 contradict each other for 3B and 13B). {PROTOCOL}",
         "",
         f"| model | devices | {' | '.join(SCHEMES)} |",
         "|---|---|---:|---:|---:|",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
 # Many tests, and the processes that they start, compile the same programs: JAX keeps them. Each
-# worker has a place of its own, for JAX does not write them whole.
+# worker has a place of its own, for JAX does not write them whole; deleting it loses nothing.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "jax" / _WORKER)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"

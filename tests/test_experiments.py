@@ -1,12 +1,13 @@
 """The GPT that the experiments train and compile, and their search for the longest context."""
 
-import json
-
+import compiled_bytes
 import jax
-import language_model
 import numpy as np
 import pytest
-from language_model import GPTS, Setup, bytes_taken, gpt_loss, init_gpt, largest_power, sinusoids
+import section31
+import table2
+from compiled_bytes import Setup, bytes_taken, largest_power
+from language_model import GPTS, gpt_loss, init_gpt, sinusoids
 
 from agentic_bpt.blockwise.core import SCHEMES, CoreConfig
 
@@ -36,8 +37,11 @@ def test_the_loss_begins_at_chance_and_is_that_of_every_scheme():
 def test_the_last_token_is_predicted_and_seen_by_nothing():
     core = CoreConfig(layers=1, width=16, heads=2, scheme="vanilla")
     params = init_gpt(jax.random.key(0), core, VOCABULARY)
-    gradients_VD = jax.grad(gpt_loss)(params, np.arange(12)[None], core)["embed"]
+    tokens_BL = np.arange(12)[None]
+    gradients_VD = jax.grad(gpt_loss)(params, tokens_BL, core)["embed"]
     assert [bool(np.any(row)) for row in gradients_VD] == [True] * 11 + [False] * 6
+    other_BL = np.where(tokens_BL == 11, 3, tokens_BL)
+    assert gpt_loss(params, tokens_BL, core) != gpt_loss(params, other_BL, core)
 
 
 def test_positions_are_told_apart():
@@ -51,14 +55,40 @@ def test_the_longest_context_is_found_from_any_start(limit, longest, start):
     assert largest_power(lambda n: n <= limit, start, most=256) == longest
 
 
-def test_what_the_compiler_did_not_say_is_not_known():
-    assert largest_power(lambda n: None, 8, most=256) is None
+@pytest.mark.parametrize(("unknown", "longest"), [(8, None), (16, None), (32, 8)])
+def test_what_the_compiler_did_not_say_is_not_taken_for_too_large(unknown, longest):
+    fits = lambda n: None if n == unknown else n <= 8  # noqa: E731
+    assert largest_power(fits, 4, most=256) == longest
 
 
-def test_what_was_compiled_is_not_compiled_again(monkeypatch, tmp_path):
+def test_below_what_the_compiler_did_not_say_nothing_is_known():
+    assert largest_power(lambda n: None if n == 8 else n <= 4, 16, most=256) is None
+
+
+def test_what_was_compiled_is_not_compiled_again_but_by_other_compilers(monkeypatch, tmp_path):
     setup = Setup("1B", "a100-80gb", 1, "blockwise", 1024)
-    path = tmp_path / "bytes.json"
-    monkeypatch.setattr(language_model, "BYTES", path)
-    path.write_text(json.dumps({"rows": [setup._asdict() | {"bytes": 5}]}))
-    monkeypatch.setattr(language_model, "subprocess", None)
-    assert bytes_taken(setup) == 5
+    monkeypatch.setattr(compiled_bytes, "BYTES", tmp_path / "bytes.json")
+    monkeypatch.setattr(compiled_bytes, "missing_compiler", lambda device: None)
+    answers = [{"bytes": 5}, {"why": "it was killed"}]
+    monkeypatch.setattr(compiled_bytes, "_ask_child", lambda setup, device: answers.pop(0))
+    assert [bytes_taken(setup), bytes_taken(setup)] == [5, 5]
+    monkeypatch.setattr(compiled_bytes, "compiler_versions", lambda: {"jax": "another"})
+    assert bytes_taken(setup) is None
+
+
+def test_a_cell_of_table_2_is_ours_beside_the_papers(monkeypatch):
+    monkeypatch.setattr(table2, "bytes_taken", lambda setup: setup.positions * 10**6)
+    row = table2.Row("1B", "a100-80gb", 1, (16, 64, 128))
+    assert table2.cell(row, "vanilla", 16) == "64K, 66 GB (16K)"
+    monkeypatch.setattr(table2, "bytes_taken", lambda setup: None)
+    assert table2.cell(row, "vanilla", 16) == "unknown (16K)"
+
+
+def test_the_formulas_are_those_of_section_31():
+    s, h, c = shape = section31.Shape(4_096, 1_024, 512)
+    numbers = {scheme: section31.formula(scheme, shape) for scheme in SCHEMES}
+    bytes_of = lambda scheme, part: 2 * s * h * getattr(numbers[scheme], part)  # noqa: E731
+    assert bytes_of("vanilla", "attention") == 2 * s**2 * (h // 128)
+    assert bytes_of("memory_efficient", "attention") == 2 * s * h
+    assert bytes_of("memory_efficient", "feedforward") == 8 * s * h
+    assert bytes_of("blockwise", "feedforward") == max(2 * s * h, 19 * c * h)

@@ -131,6 +131,7 @@ def evaluate_in_context(
             "trajectories": options.trajectories,
             "chains": options.chains,
             "prompt_trajectories": options.prompt_trajectories,
+            "prompts": "evenly spaced returns up to the best",
             "evaluation_seed": options.seed,
             "target": "best return of the training episodes under the parameter",
         },
