@@ -32,9 +32,9 @@ from agentic_bpt.whole_file import write_whole
 LAYERS, WIDTH, HEADS = 3, 128, 2
 VOCABULARY = 256
 TOKENS_PER_STEP = 8_192
-STEPS, VALIDATE_EVERY = 200, 20
+STEPS, VALIDATE_EVERY = 100, 10
 SPEED_CONTEXTS = (2_048, 4_096, 8_192, 16_384, 32_768)
-SPEED_SECONDS = 20.0
+SPEED_SECONDS = 5.0
 """A step is timed again until so much time is spent; the fastest counts."""
 SAME_LOSS_CONTEXT = 1_024
 LOSS_CONTEXTS = (256, 1_024, 4_096)

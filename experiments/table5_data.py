@@ -42,7 +42,7 @@ COLLECTIONS = {
     "jaco": (
         Collection("td3_top_left", "jaco_reach_top_left", "td3", 300, 1),
         Collection("td3_bottom_right", "jaco_reach_bottom_right", "td3", 300, 1),
-        Collection("rnd", "jaco_reach_top_left", "rnd", 200, 1),
+        Collection("rnd", "jaco_reach_top_left", "rnd", 100, 1),
     ),
 }
 
