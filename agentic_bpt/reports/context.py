@@ -81,7 +81,7 @@ def context_png(agents: Sequence[Agent]) -> bytes:
     axes.set_xticks(counts, [str(n) for n in counts])
     axes.set_xlabel("trajectories N in training")
     axes.set_ylabel("score of the first rollout\n(0 random, 100 the data's best)")
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     tidy(axes)
     return figure_png(figure)
 
