@@ -140,7 +140,6 @@ def _known() -> dict[str, Any]:
 def _ask_child(setup: Setup, device: Device) -> dict[str, Any]:
     """Compile in a process of its own; without "bytes" there is no answer, and "why"."""
     environment = dict(os.environ) | compiler_environment(device)
-    environment["JAX_TRACEBACK_FILTERING"] = "off"  # or the last line is a remark of JAX's
     try:
         done = subprocess.run(
             [sys.executable, __file__, json.dumps(setup._asdict())],
@@ -206,4 +205,8 @@ def _compile(setup: Setup) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_compile(Setup(**json.loads(sys.argv[1])))))
+    try:
+        answer = _compile(Setup(**json.loads(sys.argv[1])))
+    except jax.errors.JaxRuntimeError as error:
+        answer = {"why": str(error).splitlines()[0]}
+    print(json.dumps(answer))

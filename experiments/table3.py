@@ -62,7 +62,7 @@ def main() -> None:
             counted="positions",
         )
         write_whole(RESULTS / f"table3_{model.lower()}.png", picture)
-        lines += ["", f"![{model}](table3_{model.lower()}.png)", ""]
+    lines += ["", *(f"![{model}](table3_{model.lower()}.png)" for model, _ in PAPER)]
     lines += ["", f"Command: `python experiments/table3.py`; versions {compiler_versions()}."]
     write_whole(RESULTS / "table3.md", ("\n".join(lines) + "\n").encode())
 
