@@ -4,6 +4,7 @@ Every import of a heavy package stands inside the command that needs it, so that
 at once.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -335,6 +336,8 @@ def memory(
         raise InputError("--local is one device: leave out --mesh, or name a --device")
     if sum((device is not None, devices is not None, local)) != 1:
         raise InputError("give one of --device, --devices and --local")
+    if not local:  # no device is touched; compilers of absent ones complain of what is not there
+        os.environ["JAX_PLATFORMS"] = "cpu"
     from agentic_bpt.blockwise.core import SCHEMES
     from agentic_bpt.planner import report
 

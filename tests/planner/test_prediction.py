@@ -76,7 +76,7 @@ def test_kept_by_what_decides_the_bytes(experiment):
 
 def test_other_versions_are_other_results(experiment, monkeypatch):
     write_bytes(experiment, EPISODE, A100, FOUND)
-    monkeypatch.setattr("agentic_bpt.planner.cache._versions", lambda: {"jax": "0.0"})
+    monkeypatch.setattr("agentic_bpt.planner.cache.compiler_versions", lambda: {"jax": "0.0"})
     assert read_bytes(experiment, EPISODE, A100) is None
 
 
