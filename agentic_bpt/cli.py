@@ -337,7 +337,7 @@ def memory(
     if sum((device is not None, devices is not None, local)) != 1:
         raise InputError("give one of --device, --devices and --local")
     if not local:  # no device is touched; compilers of absent ones complain of what is not there
-        os.environ |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        os.environ["JAX_PLATFORMS"] = "cpu"
     from agentic_bpt.blockwise.core import SCHEMES
     from agentic_bpt.planner import report
 
