@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
-from language_model import GPTS, RESULTS, gpt_loss, init_gpt
+from language_model import GPTS, RESULTS, gpt_step, init_gpt
 
 from agentic_bpt.blockwise.core import CoreConfig
 from agentic_bpt.blockwise.devices import DEVICES, Device
@@ -168,12 +168,6 @@ def _compile(setup: Setup) -> dict[str, Any]:
         params = init_gpt(jax.random.key(0), core, VOCABULARY)
         return params, optimizer.init(params)
 
-    def step(state: Any, tokens_BL: Any) -> Any:
-        params, moments = state
-        loss, gradients = jax.value_and_grad(gpt_loss)(params, tokens_BL, core)
-        updates, moments = optimizer.update(gradients, moments, params)
-        return (optax.apply_updates(params, updates), moments), loss
-
     columns = Spec(None, "model")
     specs = {"embed": columns, "norm": Spec(), "head": columns, "count": Spec()}
     specs |= param_specs()._asdict()
@@ -190,7 +184,7 @@ def _compile(setup: Setup) -> dict[str, Any]:
     began = time.perf_counter()
     found = bytes_on(
         device,
-        step,
+        gpt_step(core, optimizer),
         state,
         tokens,
         donate=(0,),

@@ -1,10 +1,12 @@
 """The paper's GPTs on this package's core: shapes, parameters, loss."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from agentic_bpt.blockwise.core import CoreConfig, apply_stack, init_stack
 from agentic_bpt.blockwise.loss import cross_entropy
@@ -54,6 +56,18 @@ def gpt_loss(params: dict[str, Any], tokens_BL: jax.Array, core: CoreConfig) -> 
     valid_BL = jnp.ones(targets_BL.shape, bool)
     total, count = cross_entropy(x_BLD, params["head"], targets_BL, valid_BL)
     return total / count
+
+
+def gpt_step(core: CoreConfig, optimizer: optax.GradientTransformation) -> Callable:
+    """Give the update of a GPT: ((params, moments), tokens [B, L + 1]) -> (the same, loss)."""
+
+    def step(state: Any, tokens_BL: jax.Array) -> Any:
+        params, moments = state
+        loss, gradients = jax.value_and_grad(gpt_loss)(params, tokens_BL, core)
+        updates, moments = optimizer.update(gradients, moments, params)
+        return (optax.apply_updates(params, updates), moments), loss
+
+    return step
 
 
 def sinusoids(positions: int, width: int) -> jax.Array:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from language_model import RESULTS
 
 from agentic_bpt.blockwise.attention import blockwise_attention, dense_attention
-from agentic_bpt.blockwise.core import CoreConfig, apply_stack, init_stack
+from agentic_bpt.blockwise.core import SCHEMES, CoreConfig, apply_stack, init_stack
 from agentic_bpt.blockwise.devices import DEVICES
 from agentic_bpt.blockwise.feedforward import (
     finish_layer,
@@ -33,7 +33,6 @@ from agentic_bpt.reports.results import write_json
 from agentic_bpt.whole_file import write_whole
 
 DEVICE = DEVICES["a100-80gb"]
-SCHEMES = ("vanilla", "memory_efficient", "blockwise")
 HEAD_WIDTH = 128
 
 

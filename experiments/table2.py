@@ -11,10 +11,10 @@ from typing import NamedTuple
 from compiled_bytes import PROTOCOL, Setup, bytes_taken, device_of, largest_power
 from language_model import RESULTS
 
+from agentic_bpt.blockwise.core import SCHEMES
 from agentic_bpt.planner.cache import compiler_versions
 from agentic_bpt.whole_file import write_whole
 
-SCHEMES = ("vanilla", "memory_efficient", "blockwise")
 MOST = 2**19
 """No longer context is asked for."""
 

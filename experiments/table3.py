@@ -8,13 +8,13 @@ Expected:  experiments/results/language_model/table3.md and table3_<model>.png
 from compiled_bytes import PROTOCOL, Setup, bytes_taken
 from language_model import RESULTS
 
+from agentic_bpt.blockwise.core import SCHEMES
 from agentic_bpt.blockwise.devices import DEVICES
 from agentic_bpt.planner.cache import compiler_versions
 from agentic_bpt.reports.plots import memory_png
 from agentic_bpt.whole_file import write_whole
 
 LIMIT = DEVICES["a100-80gb"].usable_bytes
-SCHEMES = ("vanilla", "memory_efficient", "blockwise")
 CONTEXTS = (8_192, 16_384, 32_768, 65_536, 131_072)
 PAPER = {
     ("3B", 1): {

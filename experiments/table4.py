@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from language_model import RESULTS, gpt_loss, init_gpt
+from language_model import RESULTS, gpt_loss, gpt_step, init_gpt
 
 from agentic_bpt.blockwise.core import SCHEMES, CoreConfig
 from agentic_bpt.blockwise.memory import bytes_of
@@ -73,13 +73,7 @@ def make_step(scheme: str) -> tuple[Any, Any]:
     optimizer = optax.adamw(schedule)
     params = init_gpt(jax.random.key(SEED), core, VOCABULARY)
 
-    def step(state: Any, tokens_BL: jax.Array) -> Any:
-        params, moments = state
-        loss, gradients = jax.value_and_grad(gpt_loss)(params, tokens_BL, core)
-        updates, moments = optimizer.update(gradients, moments, params)
-        return (optax.apply_updates(params, updates), moments), loss
-
-    return (params, optimizer.init(params)), jax.jit(step, donate_argnums=0)
+    return (params, optimizer.init(params)), jax.jit(gpt_step(core, optimizer), donate_argnums=0)
 
 
 def batch_at(text: np.ndarray, number: int, context: int) -> np.ndarray:
