@@ -38,16 +38,17 @@ def join_mesh(
         if coordinator or processes != 1 or rank:
             raise InputError("--coordinator, --processes and --rank belong to a --mesh: give one")
         return None
+    config = _parsed(mesh)
+    if not coordinator:
+        if processes != 1 or rank:
+            raise InputError("several --processes need the --coordinator, host:port of rank 0")
+        return config
     try:
-        config = MeshConfig.parse(mesh)
-        if coordinator:
-            join_processes(coordinator, processes, rank)
+        join_processes(coordinator, processes, rank)
     except ValueError as error:
         raise InputError(f"--{error}") from error
     except TimeoutError as error:
         raise InputError(str(error)) from error
-    if not coordinator and (processes != 1 or rank):
-        raise InputError("several --processes need the --coordinator, host:port of rank 0")
     return config
 
 
@@ -57,10 +58,7 @@ def checked_mesh(experiment: Experiment, mesh: str) -> MeshConfig:
     Raises:
         InputError: As `mesh_for`.
     """
-    try:
-        config = MeshConfig.parse(mesh)
-    except ValueError as error:
-        raise InputError(f"--{error}") from error
+    config = _parsed(mesh)
     _require(experiment, config, devices=config.devices)
     return config
 
@@ -75,6 +73,13 @@ def mesh_for(experiment: Experiment, config: MeshConfig) -> Mesh:
     """
     _require(experiment, config, devices=len(jax.devices()))
     return make_mesh(**dataclasses.asdict(config))
+
+
+def _parsed(mesh: str) -> MeshConfig:
+    try:
+        return MeshConfig.parse(mesh)
+    except ValueError as error:
+        raise InputError(f"--{error}") from error
 
 
 def _require(experiment: Experiment, config: MeshConfig, *, devices: int) -> None:

@@ -6,7 +6,6 @@ those, for compilers of absent devices must be configured before jax starts.
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from agentic_bpt.blockwise.memory import (
 )
 from agentic_bpt.blockwise.placement import param_specs
 from agentic_bpt.planner.cache import compiler_versions
+from agentic_bpt.planner.prediction import answer_of
 from agentic_bpt.reports.results import write_json
 
 BYTES = RESULTS / "bytes.json"
@@ -81,9 +81,11 @@ def bytes_taken(setup: Setup) -> int | None:
     install = missing_compiler(device)
     if install is not None:
         sys.exit(f"{setup.device} has no compiler here: {install}")
-    found = _ask_child(setup, device)
+    command = [sys.executable, __file__, json.dumps(setup._asdict())]
+    environment = dict(os.environ) | compiler_environment(device)
+    found = answer_of(command, environment, timeout=TIMEOUT_SECONDS)
     print(f"{setup}: {found}", flush=True)
-    if "bytes" not in found:
+    if isinstance(found, str):
         return None
     known = _known()  # another table may have written meanwhile
     known["rows"].append(setup._asdict() | found)
@@ -137,26 +139,6 @@ def _known() -> dict[str, Any]:
     return known if same else fresh
 
 
-def _ask_child(setup: Setup, device: Device) -> dict[str, Any]:
-    """Compile in a process of its own; without "bytes" there is no answer, and "why"."""
-    environment = dict(os.environ) | compiler_environment(device)
-    try:
-        done = subprocess.run(
-            [sys.executable, __file__, json.dumps(setup._asdict())],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"why": f"compiling took more than {TIMEOUT_SECONDS} seconds"}
-    if done.returncode < 0:
-        return {"why": f"signal {-done.returncode}, as when the host has no memory left"}
-    if done.returncode:
-        return {"why": (done.stderr.strip().splitlines() or ["no word"])[-1]}
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def _compile(setup: Setup) -> dict[str, Any]:
     """Compile the step of a setup in this process, and read its bytes a device."""
     core = gpt_core(setup.model, setup.scheme)
@@ -200,7 +182,6 @@ def _compile(setup: Setup) -> dict[str, Any]:
 
 if __name__ == "__main__":
     try:
-        answer = _compile(Setup(**json.loads(sys.argv[1])))
+        print(json.dumps(_compile(Setup(**json.loads(sys.argv[1])))))
     except jax.errors.JaxRuntimeError as error:
-        answer = {"why": str(error).splitlines()[0]}
-    print(json.dumps(answer))
+        sys.exit(str(error).splitlines()[0])

@@ -69,8 +69,8 @@ def test_what_was_compiled_is_not_compiled_again_but_by_other_compilers(monkeypa
     setup = Setup("1B", "a100-80gb", 1, "blockwise", 1024)
     monkeypatch.setattr(compiled_bytes, "BYTES", tmp_path / "bytes.json")
     monkeypatch.setattr(compiled_bytes, "missing_compiler", lambda device: None)
-    answers = [{"bytes": 5}, {"why": "it was killed"}]
-    monkeypatch.setattr(compiled_bytes, "_ask_child", lambda setup, device: answers.pop(0))
+    answers = [{"bytes": 5}, "unknown: it was killed"]
+    monkeypatch.setattr(compiled_bytes, "answer_of", lambda *_, **__: answers.pop(0))
     assert [bytes_taken(setup), bytes_taken(setup)] == [5, 5]
     monkeypatch.setattr(compiled_bytes, "compiler_versions", lambda: {"jax": "another"})
     assert bytes_taken(setup) is None

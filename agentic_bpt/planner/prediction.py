@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -208,16 +209,26 @@ def ask_child(
             "measure": measure,
         }
         (Path(folder) / child.REQUEST).write_text(json.dumps(request))
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", child.__name__, folder],
-                capture_output=True,
-                text=True,
-                env=environment,
-                timeout=TIMEOUT_SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            return f"unknown: compiling took more than {TIMEOUT_SECONDS} seconds"
+        command = [sys.executable, "-m", child.__name__, folder]
+        return answer_of(command, environment, timeout=TIMEOUT_SECONDS)
+
+
+def answer_of(
+    command: Sequence[str], environment: dict[str, str], *, timeout: float
+) -> dict[str, Any] | str:
+    """Run a process that prints JSON in its last line: its answer, or why there is none.
+
+    Args:
+        command: program and arguments.
+        environment: all variables of the process.
+        timeout: seconds until it is given up.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=timeout
+        )
+    except subprocess.TimeoutExpired:
+        return f"unknown: compiling took more than {timeout:g} seconds"
     if done.returncode < 0:
         return f"unknown: ended by signal {-done.returncode}, as when the host has no memory left"
     if done.returncode:
