@@ -25,7 +25,7 @@ from tests.spread_run import STEPS, small_experiment
 
 
 def start(store, workdir, mesh, *, last=STEPS, devices=4, coordinator="", processes=1, rank=0):
-    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
     words = [store, workdir, mesh, last, coordinator, processes, rank]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.spread_run", *map(str, words)],

@@ -81,7 +81,9 @@ def report_memory(
         only = override(experiment, "scheme", [_SCHEME], schemes[0])
         print_prediction(compiled_prediction(only, episode, places[0]), only, console)
         if largest:
-            console.print(f"largest number of trajectories: {_largest(only, episode, places[0])}")
+            console.print(
+                f"largest number of trajectories: {largest_trajectories(only, episode, places[0])}"
+            )
     else:
         _print_table(experiment, episode, places, schemes, largest, console)
     if picture is not None:
@@ -163,7 +165,9 @@ def gigabytes(size: int) -> str:
     return f"{size / 1e9:,.3f} GB"
 
 
-def _largest(experiment: Experiment, episode: EpisodeShape, device: Device) -> str:
+def largest_trajectories(experiment: Experiment, episode: EpisodeShape, device: Device) -> str:
+    """Search the largest N that fits, in words: with what is not certain about it."""
+
     def at(trajectories: int) -> Experiment:
         return replace_in(experiment, _TRAJECTORIES, trajectories)
 
@@ -210,7 +214,7 @@ def _print_table(
                 {True: "yes", False: "no", None: "unknown"}[found.fits],
                 found.source,
             ]
-            table.add_row(*row, *([_largest(one, episode, device)] if largest else []))
+            table.add_row(*row, *([largest_trajectories(one, episode, device)] if largest else []))
             if found.note:
                 notes[f"{device.name}, {scheme}: {found.note}"] = None
     console.print(table)

@@ -29,9 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def start(script: str, *words: str, devices: int) -> subprocess.Popen:
-    # Unoptimised code is compiled in half the time.
-    flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
-    flags += " --xla_llvm_disable_expensive_passes=true"
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
     return subprocess.Popen(
         [sys.executable, "-m", f"tests.blockwise.{script}", *words],
         stdout=subprocess.PIPE,
