@@ -4,9 +4,10 @@ Reproduces: nothing published: on one fixed task, as in the paper, an agent need
 Command:    python experiments/in_context.py [HIDDEN] [SEED ...]     (direction and 0 by default)
 Hidden:     direction: whether the cheetah is paid for running forwards or backwards, on whole
             replays of learners of both and on curiosity (those of table5_data.py, and one more);
-            position: where on its rail the pole is to be kept upright, on the embedded cartpole
-            episodes, evaluated at places that no training chain had.
-Time:       about 40 minutes of one core a seed, 2 GB of memory; resumable.
+            speed: at what speed, -3 to 3 m/s, on the same episodes; evaluated at speeds that no
+            training chain had.
+Time:       direction: about 40 minutes of one core a seed; speed: two hours; 2 GB of memory;
+            resumable.
 Expected:   experiments/results/in_context/<hidden>.md; were context worth what it should be, the
             right task's trajectories before a rollout would help, the more the larger N, up to the
             agent that is told.
@@ -14,7 +15,6 @@ Expected:   experiments/results/in_context/<hidden>.md; were context worth what 
 
 import json
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,6 @@ from agentic_bpt.evaluation.in_context import InContext
 from agentic_bpt.experiment import replace_in
 from agentic_bpt.exploration.collect import collect
 from agentic_bpt.methods import preset_of
-from agentic_bpt.quickstart import TASK, embedded_sources
 from agentic_bpt.reports.context import Agent, context_lines, context_png
 from agentic_bpt.run import train_run
 from agentic_bpt.whole_file import write_whole
@@ -57,14 +56,15 @@ class Hidden(NamedTuple):
     """Hidden tasks and the episodes that show them."""
 
     hidden_task: str
-    task: str
-    """Where episodes begin."""
-    sources: Callable[[], Sequence[Path]]
+    steps: int
+    """Updates."""
 
 
+TASK = "cheetah_run"
+"""Where episodes begin."""
 HIDDEN = {
-    "direction": Hidden("cheetah_run,cheetah_run_backward", "cheetah_run", cheetah_sources),
-    "position": Hidden("cartpole_position", TASK, embedded_sources),
+    "direction": Hidden("cheetah_run,cheetah_run_backward", 1_600),
+    "speed": Hidden("cheetah_speed", 6_400),
 }
 AGENTS = {
     "DT": (1, False),
@@ -96,6 +96,7 @@ def run(name: str, store: Path, label: str, seed: int) -> None:
         ("agent", "chain", "trajectories"): trajectories,
         ("agent", "hidden_task"): HIDDEN[name].hidden_task,
         ("agent", "told"): told,
+        ("loop", "steps"): HIDDEN[name].steps,
         ("batch",): CHAINS_OF_AN_UPDATE[trajectories],
         ("store",): str(store),
         ("seed",): seed,
@@ -126,8 +127,7 @@ def main() -> None:
     seeds = [int(word) for word in words] or [0]
     if name not in HIDDEN:
         sys.exit(f"hidden tasks must be one of {', '.join(HIDDEN)}; got {name!r}")
-    hidden = HIDDEN[name]
-    store = ingest(*hidden.sources(), task=hidden.task, out=WORKDIR, keep_physics=True).path
+    store = ingest(*cheetah_sources(), task=TASK, out=WORKDIR, keep_physics=True).path
     for seed in seeds:
         for label in AGENTS:
             run(name, store, label, seed)

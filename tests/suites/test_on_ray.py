@@ -12,6 +12,8 @@ from agentic_bpt.suites import runner
 from agentic_bpt.suites.cell import Cell
 
 ray = pytest.importorskip("ray", reason="needs the extra ray")
+# Ray forks before it starts its own programs; by then another test may have started JAX's threads.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 CELL = """
 import json, os, pathlib, sys
