@@ -1,5 +1,8 @@
 """Rollouts of 16 chains x 16 trajectories at the paper's size: steps/s by how full the cache is."""
 
+import os
+import shlex
+import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -57,8 +60,10 @@ def bench_rollout(out: Path | None) -> None:
         write_json(
             out,
             {
+                "command": shlex.join(["agentic-bpt", *sys.argv[1:]]),
                 "versions": {name: version(name) for name in ("agentic-bpt", "jax", "mujoco")},
                 "device": str(jax.devices()[0].device_kind),
+                "cores": len(os.sched_getaffinity(0)),
                 "task": TASK,
                 "chains": CHAINS,
                 "trajectories": TRAJECTORIES,

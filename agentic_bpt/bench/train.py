@@ -1,6 +1,8 @@
 """Training beside its peers in one run: ratios, since machines are noisy."""
 
 import dataclasses
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -31,6 +33,7 @@ def bench_train(*, positions: int, out: Path | None) -> None:
     """Print, and write to `out`, how training compares with its peers."""
     console = Console()
     document: dict[str, Any] = {
+        "command": shlex.join(["agentic-bpt", *sys.argv[1:]]),
         "versions": {name: version(name) for name in ("agentic-bpt", "jax", "mujoco")},
         "device": str(jax.devices()[0].device_kind),
         "rounds": ROUNDS,
