@@ -1,8 +1,8 @@
-"""The largest count that fits is exact, and takes few questions."""
+"""The largest count that fits, up to half a percent, takes few questions."""
 
 import pytest
 
-from agentic_bpt.planner.search import LARGEST, largest_that_fits
+from agentic_bpt.planner.search import FINENESS, LARGEST, largest_that_fits
 
 
 def asked(function):
@@ -20,19 +20,27 @@ def asked(function):
     [
         (lambda n: 24_600_000 * n + 13_000_000, 6),
         (lambda n: 110_000_000 * n * n + 50_000_000 * n + 10_000_000, 6),
-        (lambda n: 24_600_000 * (n + n % 3) + 13_000_000, 12),
+        (lambda n: 24_600_000 * (n + n % 3) + 13_000_000, 6),
+        (lambda n: 24_600_000 * (n + -n % 150) + 13_000_000, 16),
     ],
-    ids=["blockwise", "vanilla", "padded"],
+    ids=["blockwise", "vanilla", "padded", "in jumps"],
 )
 @pytest.mark.parametrize("start", [1, 100, 30_000])
-def test_n_fits_and_the_next_does_not(function, most, start):
+def test_n_fits_and_hardly_more_does_not(function, most, start):
     limit = 80_000_000_000
     bytes_at, questions = asked(function)
     found, final = largest_that_fits(bytes_at, limit, start=start)
     assert final
     assert found is not None
-    assert function(found) <= limit < function(found + 1)
+    refused = [n for n in questions if function(n) > limit]
+    assert function(found) <= limit
+    assert min(refused) <= found + max(1, found // FINENESS)
     assert len(questions) == len(set(questions)) <= most
+
+
+@pytest.mark.parametrize("most", [1, 7, FINENESS - 1, FINENESS])
+def test_small_counts_are_exact(most):
+    assert largest_that_fits(lambda n: n**2, most**2, start=3) == (most, True)
 
 
 def test_not_even_one_fits():
