@@ -103,7 +103,8 @@ def run(name: str, store: Path, label: str, seed: int) -> None:
     }.items():
         experiment = replace_in(experiment, place, value)
     train_run(experiment, workdir)
-    evaluate_hidden(workdir, evaluation)
+    command = f"python experiments/in_context.py {name} {seed}"
+    evaluate_hidden(workdir, evaluation, command=command)
 
 
 def results(name: str) -> list[Agent]:
