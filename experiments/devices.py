@@ -6,14 +6,14 @@ Expected:  experiments/results/devices/devices.md and its picture: the blockwise
            most trajectories on every device
 """
 
-import os
-
-os.environ["JAX_PLATFORMS"] = "cpu"  # compilers of absent devices complain of what is not there
-
+import sys
 from pathlib import Path
+
+import jax
 
 from agentic_bpt.blockwise.core import SCHEMES
 from agentic_bpt.blockwise.devices import DEVICES, Device
+from agentic_bpt.blockwise.memory import missing_compiler
 from agentic_bpt.experiment import override
 from agentic_bpt.methods import preset_of
 from agentic_bpt.planner.cache import compiler_versions
@@ -51,6 +51,10 @@ def row_of(device: Device, scheme: str) -> str:
 
 def main() -> None:
     """Compile what is missing, and write the table and the picture."""
+    for device in DEVICES.values():
+        if install := missing_compiler(device):
+            sys.exit(f"{device.name} has no compiler here: {install}")
+    jax.config.update("jax_platforms", "cpu")  # no device is touched
     experiment = override(preset_of("at", "paper"), "batch", [()], 1)
     asked = [(device, scheme) for device in DEVICES.values() for scheme in SCHEMES]
     for name, mesh in MESHES:

@@ -1,6 +1,8 @@
 """The GPT that the experiments train and compile, and their search for the longest context."""
 
 import compiled_bytes
+import devices
+import in_context
 import jax
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from compiled_bytes import Setup, bytes_taken, largest_power
 from language_model import GPTS, gpt_loss, init_gpt, sinusoids
 
 from agentic_bpt.blockwise.core import SCHEMES, CoreConfig
+from agentic_bpt.environments.hidden_tasks import hidden_tasks
+from agentic_bpt.environments.tasks import task_spec
 
 VOCABULARY = 17
 PARAMETERS = {"1B": 1.3, "3B": 2.7, "7B": 6.7, "13B": 13.0, "30B": 30.0, "70B": 70.0}
@@ -82,6 +86,25 @@ def test_a_cell_of_table_2_is_ours_beside_the_papers(monkeypatch):
     assert table2.cell(row, "vanilla", 16) == "64K, 66 GB (16K)"
     monkeypatch.setattr(table2, "bytes_taken", lambda setup: None)
     assert table2.cell(row, "vanilla", 16) == "unknown (16K)"
+
+
+def test_the_agents_of_a_hidden_task_differ_in_n_and_in_being_told_only():
+    for hidden in in_context.HIDDEN.values():
+        assert hidden_tasks(hidden.hidden_task).domain == task_spec(in_context.TASK).domain
+    assert len({in_context.stem(*agent) for agent in in_context.AGENTS.values()}) == len(
+        in_context.AGENTS
+    )
+    for trajectories, told in in_context.AGENTS.values():
+        assert in_context.evaluation_of(trajectories).prompt_trajectories == trajectories - 1
+        assert not told or trajectories == 1
+
+
+@pytest.mark.parametrize("name", devices.DEVICES)
+def test_a_device_without_its_compiler_is_not_answered_by_a_formula(name, monkeypatch):
+    missing = lambda device: "install it" if device.name == name else None  # noqa: E731
+    monkeypatch.setattr(devices, "missing_compiler", missing)
+    with pytest.raises(SystemExit, match=f"{name} has no compiler here: install it"):
+        devices.main()
 
 
 def test_the_formulas_are_those_of_section_31():
