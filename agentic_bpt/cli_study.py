@@ -138,11 +138,12 @@ def in_context(
     prompt_trajectories: int = 2,
     seed: int = 0,
 ) -> None:
-    """Roll a run that was trained with --hidden-task out on tasks that it was not trained on.
+    """Roll a run that was trained with --hidden-task out on held-out tasks of its family.
 
-    Acted side by side: no prompt, trajectories of the right task before the rollouts, of a foreign
-    task, and of the right task with their rewards shuffled. Prints the return along the chain in
-    each and writes a result file into the run's folder.
+    Acted side by side: after trajectories of the right task, of a foreign task, of the foreign
+    episodes with the right task's rewards, of the right task with rewards shuffled, and after
+    nothing. Prints the return along the chain in each and writes a result file into the run's
+    folder. Of tasks that were named one by one none is held out: those are evaluated.
 
     Args:
         run: Folder of a run.

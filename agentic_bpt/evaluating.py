@@ -183,7 +183,13 @@ def evaluate_hidden(
         raise InputError(f"{workdir}: was not trained with --hidden-task: use evaluate")
     with run.open_store() as store:
         episodes = HiddenEpisodes(store, hidden_tasks(agent.hidden_task), told=agent.told)
-        found = evaluate_in_context(run.policy(), episodes, options, progress=progress)
+        found = evaluate_in_context(
+            run.policy(),
+            episodes,
+            options,
+            target_excess=agent.chain.target_excess,
+            progress=progress,
+        )
     document = {**_describe_run(run, command), **found}
     write_json(workdir / options.file_name(), document)
     return document

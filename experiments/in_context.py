@@ -119,6 +119,13 @@ def results(name: str) -> list[Agent]:
         if files:
             documents = [json.loads(file.read_text()) for file in files]
             agents.append(Agent(label, trajectories, told, documents))
+    made_of = {
+        (d["format"], d["dataset"]["data_hash"], d["training"]["steps"], str(d["versions"]))
+        for agent in agents
+        for d in agent.documents
+    }
+    if len(made_of) > 1:
+        sys.exit(f"{WORKDIR / name}: results of unlike data, updates or versions; delete the old")
     return agents
 
 
@@ -144,7 +151,10 @@ def report(name: str) -> None:
         f"![score against N]({name}.png)",
         "Score of the first rollout after N - 1 trajectories of the data (0: a random policy, 100: "
         "the best of the data in the chain's own task, on average over chains), with 95 % "
-        "bootstrap intervals over seeds and chains.",
+        "bootstrap intervals over seeds and chains (within each task, where tasks are named). What "
+        "an agent has of its task without a prompt is what DT has: the return that it is asked "
+        "for, and its own rewards. Episodes of a prompt are chosen by their returns, the right "
+        "task's also where their rewards are then shuffled: what they do still tells.",
         "\n".join(context_lines(agents)),
         f"Command: `python experiments/in_context.py {name} SEED ...`; {CHAINS} chains a seed; "
         f"data hash `{first['dataset']['data_hash']}`; versions {first['versions']}.",

@@ -32,7 +32,7 @@ def join_processes(
         TimeoutError: processes did not join in time; one line says which ranks.
     """
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ValueError(f"coordinator must be host:port of rank 0, got {coordinator!r}")
     if not 0 <= rank < processes:
         raise ValueError(f"rank must be in 0 .. {processes - 1}, got {rank}")

@@ -129,6 +129,11 @@ class ChainSampler:
                 f"episodes, got {len(self._episodes)}: lower --trajectories or ingest more episodes"
             )
         self._returns_KE = np.atleast_2d(np.asarray(returns, np.float64))
+        if config.completion == "reached" and (self._returns_KE < 0).any():
+            raise InputError(
+                f"a return is {self._returns_KE.min():g}: where rewards are negative a target is "
+                "reached before anything is done; use --completion final"
+            )
         self._config, self._batch, self._seed = config, batch, seed
         self._length = longest * config.trajectories
 
@@ -164,7 +169,9 @@ class ChainSampler:
         free_E = np.ones(len(self._episodes), bool)
         for wanted in generator.uniform(returns_E.min(), returns_E.max(), count):
             distance_E = np.where(free_E, np.abs(returns_E - wanted), np.inf)
-            free_E[np.argmin(distance_E)] = False
+            nearest = np.flatnonzero(distance_E == distance_E.min())
+            one = generator.integers(len(nearest)) if len(nearest) > 1 else 0
+            free_E[nearest[one]] = False
         return self._episodes[~free_E]
 
 

@@ -1,8 +1,11 @@
-"""What context is worth: acting in hidden tasks that nothing but the context tells.
+"""What context is worth: acting in hidden tasks that the observations do not tell.
 
-Every chain has a parameter of its own that was not trained on, and is asked for the best return of
-the training episodes under it. The same chains are acted with no prompt, with trajectories of the
-right task before them, of a foreign task, and of the right task with their rewards shuffled.
+Every chain has a parameter of its own, held out from training (a set of named tasks has none to
+hold out: its chains take them in turn), and is asked for the best return of the training episodes
+under it. That return and the agent's own rewards are all that an agent without a prompt has of its
+task. The same chains are acted after trajectories of the right task, of a foreign task, of that
+foreign task's episodes with the rewards of the right one, and of the right task with rewards
+shuffled; and after nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,19 +90,26 @@ def evaluate_in_context(
     episodes: HiddenEpisodes,
     options: InContext,
     *,
+    target_excess: float = 0.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Roll a trained agent out in every condition, and a random policy beside it.
+
+    An agent that was trained with targets above what was reached is asked for a return in the
+    middle of that range above the best, of the data and of its prompt: it has never seen a target
+    reached.
 
     Args:
         policy: of the agent; prompts need a `ContextPolicy` with the whole chain in its context.
         episodes: the data that it was trained on; its parameter is told where it was in training.
         options: what to roll out.
+        target_excess: of the chains that it was trained on.
         progress: told environment steps done and in all.
 
     Returns:
         A JSON document without the description of the run: protocol, the parameter, the foreign
-        parameter and the target of each chain, and returns [chain][trajectory] of each condition.
+        parameter and the best return of each chain, and returns [chain][trajectory] and targets of
+        each condition.
 
     Raises:
         InputError: a wrong argument, or a prompt for an agent without room for it.
@@ -111,19 +121,21 @@ def evaluate_in_context(
     training = episodes.store.training
     returns_KE = episodes.returns(training, parameters.values_KD)
     task_C = np.arange(options.chains) % len(parameters.values_KD)
-    targets_C = returns_KE.max(axis=1)[task_C]
+    best_C = returns_KE.max(axis=1)[task_C]
     prompts = _prompts(episodes, options, parameters, returns_KE, task_C)
     act = _roller(episodes, options, parameters.values_KD[task_C], len(prompts) + 1, progress)
     conditions = []
     for context, prompts_C in prompts.items():
         start = {"prompts": prompts_C} if isinstance(policy, ContextPolicy) else {}
+        targets_C = asked_returns(best_C, prompts_C, target_excess)
         policy.start(targets_C, trajectories=options.trajectories, **start)
-        conditions.append({"context": context, **_outcome(act(policy))})
+        outcome = {"target_returns": targets_C.tolist(), **_outcome(act(policy))}
+        conditions.append({"context": context, **outcome})
     random = RandomPolicy(episodes.store.trajectory(0).actions.shape[1], seed=options.seed)
-    random.start(targets_C, trajectories=options.trajectories)
+    random.start(best_C, trajectories=options.trajectories)
     foreign_K = parameters.foreign_K
     return {
-        "format": 1,
+        "format": 2,
         "kind": "in_context",
         "protocol": {
             "hidden_task": episodes.tasks.text,
@@ -133,7 +145,8 @@ def evaluate_in_context(
             "prompt_trajectories": options.prompt_trajectories,
             "prompts": "evenly spaced returns up to the best",
             "evaluation_seed": options.seed,
-            "target": "best return of the training episodes under the parameter",
+            "target": "best return of the training episodes under the parameter and of the "
+            f"prompt, times {1 + target_excess / 2:g}",
         },
         "parameter_names": list(episodes.tasks.parameter_names),
         "parameters": parameters.values_KD[task_C].tolist(),
@@ -141,11 +154,25 @@ def evaluate_in_context(
         "foreign_parameters": (
             None if foreign_K is None else parameters.values_KD[foreign_K[task_C]].tolist()
         ),
-        "target_returns": targets_C.tolist(),
+        "best_returns": best_C.tolist(),
         "mean_returns": returns_KE.mean(axis=1)[task_C].tolist(),
         "conditions": conditions,
         "random": _outcome(act(random)),
     }
+
+
+def asked_returns(
+    best_C: np.ndarray, prompts_C: Sequence[Sequence[Trajectory]], target_excess: float
+) -> np.ndarray:
+    """Give the target return of each chain, from the data's best in its task and from its prompt.
+
+    Without excess it is the data's best. With excess, an agent never saw a target reached: it is
+    asked for half of the excess above all that it is shown.
+    """
+    if not target_excess:
+        return best_C
+    shown_C = [max(t.total_reward for t in prompt) for prompt in prompts_C] or best_C
+    return (1 + target_excess / 2) * np.maximum(best_C, shown_C)
 
 
 def _roller(
@@ -203,10 +230,10 @@ def _prompts(
     returns_KE: np.ndarray,
     task_C: np.ndarray,
 ) -> dict[str, list[list[Trajectory]]]:
-    """Give the prompt of each chain in each condition; no prompts at all for "none"."""
-    prompts: dict[str, list[list[Trajectory]]] = {"none": []}
+    """Give the prompt of each chain in each condition; no prompts at all for "none", the last."""
     if options.prompt_trajectories == 0:
-        return prompts
+        return {"none": []}
+    prompts: dict[str, list[list[Trajectory]]] = {}
     training = episodes.store.training
     if options.prompt_trajectories > len(training):
         raise InputError(
@@ -214,22 +241,28 @@ def _prompts(
             f"{episodes.store.path}; got {options.prompt_trajectories}"
         )
 
-    def of_task(task: int) -> list[Trajectory]:
+    def prompt_of(chosen_for: int, task: int) -> list[Trajectory]:
+        """Give episodes that are chosen by their returns in one task, with rewards of another."""
         chosen = spaced_episodes(
-            returns_KE[task], np.arange(len(training)), count=options.prompt_trajectories
+            returns_KE[chosen_for], np.arange(len(training)), count=options.prompt_trajectories
         )
+        chosen = chosen[np.argsort(returns_KE[task][chosen], kind="stable")]
         source = episodes.under(parameters.values_KD[task])
         return [source.trajectory(int(episode)) for episode in training[chosen]]
 
-    prompts["right"] = [of_task(task) for task in task_C]
+    prompts["right"] = [prompt_of(task, task) for task in task_C]
     if parameters.foreign_K is not None:
-        prompts["foreign"] = [of_task(int(parameters.foreign_K[task])) for task in task_C]
+        foreign_C = parameters.foreign_K[task_C]
+        prompts["foreign"] = [prompt_of(foreign, foreign) for foreign in foreign_C]
+        prompts["relabelled"] = [
+            prompt_of(foreign, task) for foreign, task in zip(foreign_C, task_C, strict=True)
+        ]
     if options.prompt_trajectories > 1:
         prompts["shuffled"] = [
             shuffle_rewards(prompt, seed=options.seed, chain=chain)
             for chain, prompt in enumerate(prompts["right"])
         ]
-    return prompts
+    return prompts | {"none": []}
 
 
 def shuffle_rewards(
@@ -260,13 +293,13 @@ def lines_of(document: dict[str, Any]) -> list[str]:
 
     Scores as `chain_scores` gives them.
     """
-    targets_C = np.array(document["target_returns"])
+    best_C = np.array(document["best_returns"])
     base_C = np.array(document["random"]["returns"]).mean(axis=1)
-    lines = [f"target {targets_C.mean():.1f}, random {base_C.mean():.1f} (means over chains)"]
+    lines = [f"best of the data {best_C.mean():.1f}, random {base_C.mean():.1f} (over chains)"]
     for condition in document["conditions"]:
         returns_CN = np.array(condition["returns"])
         line = f"prompt {condition['context']}: returns {_spaced(returns_CN.mean(axis=0), 1)}"
-        scores_CN = chain_scores(returns_CN, base_C, targets_C)
+        scores_CN = chain_scores(returns_CN, base_C, best_C)
         if scores_CN is not None:
             line += f"; scores {_spaced(scores_CN.mean(axis=0), 0)}"
         lines.append(line)

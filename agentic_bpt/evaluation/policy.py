@@ -139,7 +139,7 @@ class ContextPolicy(Policy):
                 f"episodes of one length, got {sorted(sizes)}"
             )
         [(prompt_trajectories, prompt_steps)] = sizes
-        chain_length = trajectories + prompt_trajectories
+        chain_length = (self._context_trajectories or trajectories) + prompt_trajectories
         limit = self._model.sizes.trajectories
         if self._model.config.trajectory_index and chain_length > limit:
             raise InputError(
@@ -166,6 +166,7 @@ class ContextPolicy(Policy):
         self._timestep = 0
         self._received_B = np.zeros(len(self._targets_B))
         if self._context_trajectories:
+            self._trajectory = 0
             self._has_before = False
             self._clear()
             self._last_known = self._nothing()

@@ -4,7 +4,7 @@ Every method is summed up by all four protocols, since max of n rewards luck as 
 best of 32 uniformly random jaco episodes is 130, above every jaco entry of the published table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,15 +58,15 @@ def reduce_chains(returns_SCN: np.ndarray, protocol: str) -> np.ndarray:
 
 
 def chain_scores(
-    returns_CN: np.ndarray, base_C: np.ndarray, targets_C: np.ndarray
+    returns_CN: np.ndarray, base_C: np.ndarray, best_C: np.ndarray
 ) -> np.ndarray | None:
     """Score the rollouts of chains that each have a task of their own: float64 [C, N].
 
     0 is what a random policy has in the chain's task. The unit is a hundredth of the mean distance
-    from there to the target over the chains: a task in which random acting is near its target must
-    not outweigh the others. None where the data is no better than random on average.
+    from there to the best of the data over the chains: a task in which random acting is near it
+    must not outweigh the others. None where the data is no better than random on average.
     """
-    distance = float(np.mean(targets_C - base_C))
+    distance = float(np.mean(best_C - base_C))
     return None if distance <= 0 else 100 * (returns_CN - base_C[:, None]) / distance
 
 
@@ -90,15 +90,25 @@ def bootstrap_interval(
     values_SC: np.ndarray,
     statistic: Callable[..., np.ndarray] = _mean,
     *,
+    groups_C: Sequence[Hashable] | None = None,
     resamples: int = 2000,
     seed: int = 0,
     confidence: float = 0.95,
 ) -> Interval:
     """Give a statistic of one number a chain, with its percentile bootstrap interval.
 
-    Seeds are drawn with replacement, then chains within each drawn seed, so the interval holds
-    both kinds of chance. With one seed only the chains are drawn: it then says nothing of what
-    another training would give. `statistic(values, axis=-1)` sees seeds and chains pooled.
+    Seeds are drawn with replacement, and chains too, the same ones for all seeds: chain c begins
+    alike whatever was trained. So the interval holds both kinds of chance. With one seed only the
+    chains are drawn: it then says nothing of what another training would give.
+
+    Args:
+        values_SC: one number a seed and chain.
+        statistic: `statistic(values, axis=-1)` sees seeds and chains pooled.
+        groups_C: what each chain belongs to, where chains are not alike by design: as many of each
+            group are drawn as there are.
+        resamples: draws.
+        seed: of the draws.
+        confidence: share of the draws between the ends.
 
     Raises:
         ValueError: Not [seeds, chains] with one or more of each, a value that is not finite, or
@@ -121,8 +131,12 @@ def bootstrap_interval(
         return Interval(value, None, None)
     generator = np.random.default_rng(seed)
     seeds_RS = generator.integers(S, size=(resamples, S))
-    chains_RSC = generator.integers(C, size=(resamples, S, C))
-    drawn_RSC = values_SC[seeds_RS[:, :, None], chains_RSC]
+    chains_RC = np.empty((resamples, C), int)
+    groups = [0] * C if groups_C is None else list(groups_C)
+    for group in dict.fromkeys(groups):
+        of_group = np.flatnonzero([one == group for one in groups])
+        chains_RC[:, of_group] = generator.choice(of_group, (resamples, len(of_group)))
+    drawn_RSC = values_SC[seeds_RS[:, :, None], chains_RC[:, None]]
     statistics_R = statistic(drawn_RSC.reshape(resamples, S * C), axis=-1)
     tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(statistics_R, (tail, 1.0 - tail))

@@ -234,7 +234,10 @@ def answer_of(
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         return f"unknown: {lines[-1] if lines else 'the compiler ended without a word'}"
-    return json.loads(done.stdout.splitlines()[-1])
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        return "unknown: the compiler ended without an answer"
 
 
 def from_bytes(device: Device, found: Bytes, note: str = "") -> Prediction:

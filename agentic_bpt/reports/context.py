@@ -17,6 +17,7 @@ CONTEXTS = {
     "none": "nothing",
     "right": "the right task",
     "foreign": "a foreign task",
+    "relabelled": "the foreign episodes, rewards of the right task",
     "shuffled": "the right task, rewards shuffled",
 }
 """What stands before the first rollout, by its name in a result."""
@@ -40,14 +41,17 @@ def scores(document: Mapping[str, Any], context: str) -> np.ndarray | None:
         return None
     base_C = np.array(document["random"]["returns"]).mean(axis=1)
     returns_CN = np.array(found[0]["returns"])
-    return chain_scores(returns_CN, base_C, np.array(document["target_returns"]))
+    return chain_scores(returns_CN, base_C, np.array(document["best_returns"]))
 
 
 def rollout_score(agent: Agent, context: str, rollout: int) -> Interval | None:
     """Give the mean score of a rollout of all chains and seeds, with its interval."""
     found = [scores(document, context) for document in agent.documents]
     kept = [scores_CN[:, rollout] for scores_CN in found if scores_CN is not None]
-    return bootstrap_interval(np.stack(kept)) if kept else None
+    if not kept:
+        return None
+    # Named tasks are a fixed set; held-out parameters, unnamed, are a sample of many.
+    return bootstrap_interval(np.stack(kept), groups_C=agent.documents[0]["tasks"])
 
 
 def context_lines(agents: Sequence[Agent]) -> list[str]:
@@ -60,7 +64,8 @@ def context_lines(agents: Sequence[Agent]) -> list[str]:
     for agent in agents:
         cells = [_text(rollout_score(agent, context, 0)) for context in CONTEXTS]
         cells.append(_text(rollout_score(agent, "none", -1)))
-        lines.append(f"| {agent.label} | {len(agent.documents)} | {' | '.join(cells)} |")
+        counted = sum(scores(document, "none") is not None for document in agent.documents)
+        lines.append(f"| {agent.label} | {counted} | {' | '.join(cells)} |")
     return lines
 
 

@@ -109,6 +109,7 @@ def test_a_process_that_never_joins_is_named_after_a_time_limit():
     ("coordinator", "rank", "message"),
     [
         ("localhost", 0, "coordinator must be host:port of rank 0, got 'localhost'"),
+        ("localhost:99999", 0, "coordinator must be host:port of rank 0, got 'localhost:99999'"),
         ("localhost:80", 2, r"rank must be in 0 \.\. 1, got 2"),
     ],
 )

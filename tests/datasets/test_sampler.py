@@ -80,6 +80,20 @@ def test_spread_sampling_draws_returns_evenly_and_no_episode_twice():
     assert all(len(set(episodes)) == 2 for episodes in chosen)
     with_best = np.mean([50 in episodes for episodes in chosen])
     assert 0.65 < with_best < 0.85  # 1 - 1/4; uniform sampling would give 2/51
+    assert len(set(np.concatenate(chosen))) == 51  # of equal ones, not always the first
+
+
+def test_a_target_that_is_reached_before_anything_is_done_is_refused():
+    with pytest.raises(InputError, match=r"a return is -3: .* use --completion final"):
+        ChainSampler(
+            Source(),
+            range(4),
+            returns=np.array([1.0, -3.0, 0.0, 2.0]),
+            longest=4,
+            config=ChainConfig(trajectories=2),
+            batch=1,
+            seed=0,
+        )
 
 
 class Negated(Source):

@@ -14,6 +14,7 @@ from agentic_bpt.environments.tasks import Environment
 from agentic_bpt.errors import InputError
 from agentic_bpt.evaluation.in_context import (
     InContext,
+    asked_returns,
     evaluate_in_context,
     evaluation_parameters,
     lines_of,
@@ -39,7 +40,7 @@ class NotingPolicy(ContextPolicy):
 
     def start(self, target_returns_B, **options):
         self.starts = [*getattr(self, "starts", []), options.get("prompts")]
-        self.targets_B = target_returns_B
+        self.targets = [*getattr(self, "targets", []), target_returns_B.tolist()]
         super().start(target_returns_B, **options)
 
     def act(self, observations_BO):
@@ -84,26 +85,42 @@ def document(episodes, policy):
     result = evaluate_in_context(
         policy, episodes, OPTIONS, progress=lambda *numbers: told.append(numbers)
     )
-    assert told[-1] == (5 * 3 * 2 * STEPS * REPEAT,) * 2  # four conditions and random acting
+    assert told[-1] == (6 * 3 * 2 * STEPS * REPEAT,) * 2  # five conditions and random acting
     return result
 
 
 def test_conditions_have_returns_of_every_chain_and_trajectory(document, episodes):
     contexts = [condition["context"] for condition in document["conditions"]]
-    assert contexts == ["none", "right", "foreign", "shuffled"]
+    assert contexts == ["right", "foreign", "relabelled", "shuffled", "none"]
     for condition in (*document["conditions"], document["random"]):
         assert np.shape(condition["returns"]) == (3, 2)
     assert document["parameters"] == episodes.tasks.held_out_KD[:3].tolist()
     assert document["tasks"] == [None] * 3
     assert document["protocol"]["told"] is True
-    assert len(lines_of(document)) == 5
+    assert len(lines_of(document)) == 6
 
 
 def test_targets_are_the_best_returns_of_the_data_under_each_parameter(document, episodes, policy):
-    for target, parameter in zip(document["target_returns"], document["parameters"], strict=True):
+    for best, parameter in zip(document["best_returns"], document["parameters"], strict=True):
         source = episodes.under(np.array(parameter))
-        assert target == max(source.trajectory(e).total_reward for e in episodes.store.training)
-    np.testing.assert_array_equal(policy.targets_B, document["target_returns"])
+        assert best == max(source.trajectory(e).total_reward for e in episodes.store.training)
+    asked = [condition["target_returns"] for condition in document["conditions"]]
+    assert asked == policy.targets[:5] == [document["best_returns"]] * 5
+
+
+def test_who_never_saw_a_target_reached_is_asked_for_more_than_the_best_it_is_shown(
+    document, episodes, policy
+):
+    found = evaluate_in_context(policy, episodes, OPTIONS, target_excess=0.2)
+    best_C = np.array(document["best_returns"])
+    for condition in found["conditions"]:
+        np.testing.assert_allclose(condition["target_returns"], 1.1 * best_C)
+    low, high = [
+        episodes.under(np.zeros(1)).trajectory(0)._replace(rewards=np.array([r])) for r in (1, 9)
+    ]
+    prompts = [[low, high], [low]]
+    assert asked_returns(np.array([4, 4]), prompts, 0.2).tolist() == pytest.approx([9.9, 4.4])
+    assert asked_returns(np.array([4, 4]), prompts, 0.0).tolist() == [4, 4]
 
 
 def test_returns_are_those_of_the_hidden_reward(document, episodes, policy):
@@ -117,7 +134,7 @@ def test_returns_are_those_of_the_hidden_reward(document, episodes, policy):
 
 
 def test_each_chain_reads_prompts_of_its_own_task_or_a_foreign_one(document, episodes, policy):
-    none, right, foreign, shuffled = policy.starts
+    right, foreign, relabelled, shuffled, none = policy.starts[:5]
     assert none == []
     for prompts, key in ((right, "parameters"), (foreign, "foreign_parameters")):
         for prompt, parameter in zip(prompts, document[key], strict=True):
@@ -130,6 +147,12 @@ def test_each_chain_reads_prompts_of_its_own_task_or_a_foreign_one(document, epi
             middle = (max(every) + min(every)) / 2
             assert totals == [min(every, key=lambda total: abs(total - middle)), max(every)]
     assert all((np.array(a) != b).all() for a, b in zip(*two_parameters(document), strict=True))
+    for prompt, other, parameter in zip(relabelled, foreign, document["parameters"], strict=True):
+        source = episodes.under(np.array(parameter))
+        known = [source.trajectory(episode) for episode in episodes.store.training]
+        assert all(any(equal(trajectory, one) for one in known) for trajectory in prompt)
+        assert prompt[0].total_reward <= prompt[1].total_reward
+        assert {t.actions.tobytes() for t in prompt} == {t.actions.tobytes() for t in other}
     for mixed, prompt in zip(shuffled, right, strict=True):
         for k in range(2):
             np.testing.assert_array_equal(mixed[k].observations, prompt[k].observations)

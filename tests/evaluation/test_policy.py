@@ -106,13 +106,13 @@ def test_cached_acting_equals_the_full_pass_across_trajectories(layout, prompt_t
 
 
 def test_one_trajectory_in_context_forgets_the_ones_before():
-    model, params = build("joint")
-    observations, rewards, targets = recorded(C=2, N=3)
+    model, params = build("joint", trajectory_index=True)  # none but the first is in a context
+    observations, rewards, targets = recorded(C=2, N=5)
     policy = ContextPolicy(
         model, params, SCALES, episode_steps=STEPS, completion="reached", context_trajectories=1
     )
     actions = act_out(policy, observations, rewards, targets)
-    for n in range(3):
+    for n in range(5):
         cut = slice(n, n + 1)
         chains = [
             as_chain(observations[c, cut], actions[c, cut], rewards[c, cut], targets[c], "reached")

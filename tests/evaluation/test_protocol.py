@@ -23,15 +23,12 @@ RETURNS_SCN = np.array([[[1.0, 9.0, 5.0], [3.0, 2.0, 4.0]], [[10.0, 30.0, 20.0],
 
 
 def exhaustive_means(values_SC: np.ndarray) -> np.ndarray:
-    """List the mean of every equally likely draw: seeds first, then chains within each seed."""
+    """List the mean of every equally likely draw: of seeds, and of chains for all of them."""
     S, C = values_SC.shape
     means = []
     for seeds in itertools.product(range(S), repeat=S):
-        for chains in itertools.product(itertools.product(range(C), repeat=C), repeat=S):
-            drawn = [
-                values_SC[s, c] for s, of_seed in zip(seeds, chains, strict=True) for c in of_seed
-            ]
-            means.append(sum(drawn) / len(drawn))
+        for chains in itertools.product(range(C), repeat=C):
+            means.append(np.mean([values_SC[s, c] for s in seeds for c in chains]))
     return np.array(means)
 
 
@@ -62,9 +59,8 @@ def test_interval_of_interquartile_mean_is_that_of_a_plain_loop():
     generator = np.random.default_rng(11)
     statistics = []
     for _ in range(4000):
-        drawn = []
-        for seed in generator.choice(4, size=4):
-            drawn.extend(generator.choice(values_SC[seed], size=6))
+        chains = generator.choice(6, size=6)
+        drawn = np.concatenate([values_SC[s, chains] for s in generator.choice(4, size=4)])
         statistics.append(stats.trim_mean(drawn, 0.25))
     interval = bootstrap_interval(values_SC, interquartile_mean, resamples=8000)
     tolerance = 0.12 * float(np.std(statistics))
@@ -80,6 +76,21 @@ def test_interval_over_seeds_is_wider_than_over_chains_of_one_pool():
     assert over_seeds.low is not None
     assert as_one_seed.low is not None
     assert over_seeds.low < as_one_seed.low - 5
+
+
+def test_chains_are_drawn_within_their_groups():
+    values_SC = np.array([[0.0, 100.0, 2.0, 102.0]])
+    grouped = bootstrap_interval(values_SC, groups_C=["a", "b", "a", "b"])
+    assert (grouped.value, grouped.low, grouped.high) == (51, 50, 52)
+    alone = bootstrap_interval(values_SC, groups_C="abcd")
+    assert (alone.low, alone.high) == (51, 51)
+
+
+def test_chains_that_begin_alike_in_every_seed_are_not_counted_as_many():
+    hard_or_easy_C = np.random.default_rng(1).normal(0, 10, 16)
+    one, three = (bootstrap_interval(np.tile(hard_or_easy_C, (S, 1))) for S in (1, 3))
+    assert one.high is not None
+    assert three.high - three.low == pytest.approx(one.high - one.low, rel=0.1)
 
 
 def test_one_number_has_no_interval():

@@ -155,6 +155,14 @@ def test_a_compiler_that_fails_gives_its_last_line(experiment, monkeypatch):
     assert answer == "unknown: RuntimeError: no such kernel"
 
 
+@pytest.mark.parametrize("printed", ["", "not JSON"])
+def test_a_compiler_without_an_answer_is_said_to_have_none(experiment, monkeypatch, printed):
+    silent = subprocess.CompletedProcess([], 0, printed, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: silent)
+    answer = ask_child(experiment, EPISODE, A100, measure=False)
+    assert answer == "unknown: the compiler ended without an answer"
+
+
 def test_training_is_refused_where_it_cannot_fit(experiment, monkeypatch):
     monkeypatch.setattr(module, "host_bytes", lambda: 10**12)
     assert require_fit(experiment, 24, 6, 1000) is None

@@ -11,7 +11,8 @@ from agentic_bpt.reports.context import Agent, context_lines, context_png, rollo
 def document(shift: float = 0.0) -> dict:
     """Three chains of two rollouts; in the last one's task random acting reaches the target."""
     return {
-        "target_returns": [20.0, 30.0, 6.0],
+        "tasks": [None] * 3,
+        "best_returns": [20.0, 30.0, 6.0],
         "random": {"returns": [[10.0, 10.0], [8.0, 12.0], [5.0, 7.0]]},
         "conditions": [
             {"context": "none", "returns": [[10.0, 15.0], [10.0 + shift, 30.0], [9.0, 9.0]]},
