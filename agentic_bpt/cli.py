@@ -311,7 +311,7 @@ def memory(
         device: One of a100-80gb, h100-80gb, h200, l4, rtx4090, tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e.
         devices: Several of them, with commas between: a table over schemes and devices.
         local: The device at hand instead: compile, run one step, and compare with what it took.
-        largest: Also search the largest number of trajectories that fits.
+        largest: Also search the most trajectories that fit (above 200 within half a percent).
         picture: Draw bytes against trajectories into this PNG.
         mesh: Spread the step over so many of the device, as in `train`: bytes of each of them.
         method: at or dt; bc10 fits anywhere.
@@ -321,7 +321,7 @@ def memory(
         trajectories: Trajectories N in a chain.
         batch: Chains an update.
         accumulate: Parts a batch is worked on in.
-        scheme: What is computed in blocks; all three are compared otherwise.
+        scheme: What is computed in blocks; all three are compared otherwise (--local: blockwise).
         engine: What computes attention; auto is what `train` would take on the device.
         layout: Tokens of a timestep.
         layers: Transformer layers.
@@ -332,8 +332,8 @@ def memory(
         recompute_attention: Recompute the attention output in the backward pass (blockwise only).
     """
     options = locals()
-    if local and mesh is not None:
-        raise InputError("--local is one device: leave out --mesh, or name a --device")
+    if local and (mesh is not None or largest or picture is not None):
+        raise InputError("--local runs one step: with --mesh, --largest, --picture name a --device")
     if sum((device is not None, devices is not None, local)) != 1:
         raise InputError("give one of --device, --devices and --local")
     if not local:  # no device is touched; compilers of absent ones complain of what is not there

@@ -45,7 +45,7 @@ def table5(
         only: Run only cells whose name matches one of these patterns, such as "walker_walk at-*".
         episodes: Ingest only so many episodes of each domain, spread over the collection.
         steps: Updates of every method, instead of the preset's: few for a quick look, more for
-            transformers that are still learning (6400 in preset cpu, 16 minutes a cell).
+            transformers that are still learning (6400 in preset cpu, about 20 minutes a cell).
         workers: Cells at a time; on CPUs each has its share of the cores.
         ray: Run them on a Ray cluster instead ("auto" or its address, extra `ray`): the same files,
             in one place that all its machines see.
@@ -92,8 +92,9 @@ def compare_trajectories(
 ) -> None:
     """Draw return against the number of trajectories N, the curve that the paper leaves out.
 
-    Held equal over N are the updates and the timesteps of an update (N x batch); DT, TD3+BC and
-    the best of the data are marked. Resumable, as `table5` is.
+    Held equal over N are the updates and the timesteps of an update (N x batch), where one chain
+    is not more already (4,000 in preset cpu); DT, TD3, TD3+BC and the best of the data are marked.
+    Resumable, as `table5` is.
 
     Args:
         store: Made by `agentic-bpt ingest`.
@@ -202,7 +203,7 @@ def bench(
             (a quarter of an hour, most of it for the explorers).
             mesh: the layers over 1 to 8 forced host devices: bytes a device, and what splitting
             costs where nothing is gained by it.
-        positions: Positions of a sequence.
+        positions: Positions of a sequence (core, decode; train: the first).
         heads: Attention heads (core, decode).
         threads: Cores to pin a measurement to (core).
         out: Also write the numbers to this JSON file.

@@ -1,7 +1,8 @@
 """What trajectories in context are worth where nothing else tells the task, and how many it takes.
 
 Reproduces: nothing published: on one fixed task, as in the paper, an agent needs no context.
-Command:    python experiments/in_context.py [HIDDEN] [SEED ...]     (direction and 0 by default)
+Command:    python experiments/table5_data.py data/table5 cheetah    (once, a quarter of an hour)
+            python experiments/in_context.py [HIDDEN] [SEED ...]     (direction and 0 by default)
 Hidden:     direction: whether the cheetah is paid for running forwards or backwards, on whole
             replays of learners of both and on curiosity (those of table5_data.py, and one more);
             speed: at what speed, -3 to 3 m/s, on the same episodes; evaluated at speeds that no

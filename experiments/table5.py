@@ -4,7 +4,8 @@ Command:   python experiments/table5.py --data DATA --preset cpu
            (the same as agentic-bpt table5; DATA holds <domain>/<collector>, folders or zips)
 Time:      preset cpu: about twenty minutes of one core for a task and seed
 Memory:    preset cpu: 2 GB
-Expected:  experiments/results/table5/table5.md; the paper's claim is the order of its columns
+Expected:  WORKDIR/report/table5.md (what is published lies in experiments/results/table5); the
+           paper's claim is the order of its columns
 """
 
 import sys
