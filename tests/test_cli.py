@@ -120,6 +120,7 @@ def test_a_finished_run_is_not_trained_again_and_another_is_refused(job, capsys)
             ["train", "--store", "{job}/store.h5", "--workdir", "{job}/z", "--hidden-task", "fly"],
             "walker_speed",
         ),
+        (["memory", "--local", "--largest"], "--local runs one step"),
         (["in-context", "{job}/at"], "was not trained with --hidden-task"),
         (["diagnose", "{job}/nothing"], "is not a run"),
         (["table5", "--data", "{job}", "--tasks", "walker_fly"], "walker_run"),
