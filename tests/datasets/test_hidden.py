@@ -83,7 +83,7 @@ def sampler(store, tasks, *, told=False, batch=40, **options):
         store.training,
         returns=source.returns(store.training, tasks.training_KD),
         longest=STEPS,
-        config=ChainConfig(**settings),
+        config=ChainConfig(completion="final", **settings),  # rewards are negative too
         batch=batch,
         seed=0,
     )
