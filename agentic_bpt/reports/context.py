@@ -3,6 +3,7 @@
 Axes: S seeds, C chains, N rollouts of a chain.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ CONTEXTS = {
     "none": "nothing",
     "right": "the right task",
     "foreign": "a foreign task",
-    "relabelled": "the foreign episodes, rewards of the right task",
+    "relabelled": "the foreign episodes, right rewards",
     "shuffled": "the right task, rewards shuffled",
 }
 """What stands before the first rollout, by its name in a result."""
@@ -54,6 +55,40 @@ def rollout_score(agent: Agent, context: str, rollout: int) -> Interval | None:
     return bootstrap_interval(np.stack(kept), groups_C=agent.documents[0]["tasks"])
 
 
+def difference(agent: Agent, context: str, other: Agent, other_context: str) -> Interval | None:
+    """Give how far an agent's first rollout is above another's in the same chains and seeds."""
+    one = {d["seed"]: scores(d, context) for d in agent.documents}
+    two = {d["seed"]: scores(d, other_context) for d in other.documents}
+    found = [
+        a_CN[:, 0] - b_CN[:, 0]
+        for seed, a_CN in one.items()
+        if a_CN is not None and (b_CN := two.get(seed)) is not None
+    ]
+    return (
+        bootstrap_interval(np.stack(found), groups_C=agent.documents[0]["tasks"]) if found else None
+    )
+
+
+def difference_lines(agents: Sequence[Agent]) -> list[str]:
+    """Give in Markdown what the right task's trajectories are worth, chain by chain."""
+    told = [agent for agent in agents if agent.told]
+    untold = sorted((a for a in agents if not a.told), key=lambda agent: agent.trajectories)
+    lines = [
+        "| agent after the right task | over the next smaller N | over rewards shuffled "
+        "| over the agent that is told |",
+        "|---|---:|---:|---:|",
+    ]
+    for smaller, agent in itertools.pairwise(untold):
+        before = "right" if smaller.trajectories > 1 else "none"
+        found = [
+            difference(agent, "right", smaller, before),
+            difference(agent, "right", agent, "shuffled"),
+            difference(agent, "right", told[0], "none") if told else None,
+        ]
+        lines.append(f"| {agent.label} | {' | '.join(map(_text, found))} |")
+    return lines
+
+
 def context_lines(agents: Sequence[Agent]) -> list[str]:
     """Give the table in Markdown: first rollout after each context, and the last after none."""
     lines = [
@@ -86,7 +121,7 @@ def context_png(agents: Sequence[Agent]) -> bytes:
     axes.set_xticks(counts, [str(n) for n in counts])
     axes.set_xlabel("trajectories N in training")
     axes.set_ylabel("score of the first rollout\n(0 random, 100 the data's best)")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     tidy(axes)
     return figure_png(figure)
 

@@ -5,12 +5,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentic_bpt.reports.context import Agent, context_lines, context_png, rollout_score, scores
+from agentic_bpt.reports.context import (
+    Agent,
+    context_lines,
+    context_png,
+    difference,
+    difference_lines,
+    rollout_score,
+    scores,
+)
 
 
-def document(shift: float = 0.0) -> dict:
+def document(shift: float = 0.0, seed: int = 0) -> dict:
     """Three chains of two rollouts; in the last one's task random acting reaches the target."""
     return {
+        "seed": seed,
         "tasks": [None] * 3,
         "best_returns": [20.0, 30.0, 6.0],
         "random": {"returns": [[10.0, 10.0], [8.0, 12.0], [5.0, 7.0]]},
@@ -23,7 +32,7 @@ def document(shift: float = 0.0) -> dict:
 
 AGENTS = [
     Agent("DT", 1, False, [document()]),
-    Agent("AT, N = 2", 2, False, [document(), document(20)]),
+    Agent("AT, N = 2", 2, False, [document(), document(20, seed=1)]),
     Agent("told", 2, True, [document(10)]),
 ]
 
@@ -49,6 +58,21 @@ def test_the_table_has_a_row_an_agent_and_a_dash_for_what_was_not_acted():
     assert cells[2].startswith("43 [")
     assert cells[3].startswith("110 [")
     assert cells[4:6] == ["-", "-"]
+
+
+def test_differences_are_of_the_same_chains_and_seeds():
+    dt, at, told = AGENTS
+    found: Any = difference(at, "right", dt, "none")  # seed 0 only
+    assert found.value == pytest.approx((100 + 200 + 0) / 3)
+    found = difference(at, "right", at, "none")
+    assert found.value == pytest.approx((100 + 200 + 0 + 100 + 0 + 0) / 6)
+    assert difference(at, "shuffled", dt, "none") is None
+    other = Agent("DT", 1, False, [document(seed=7)])
+    assert difference(at, "right", other, "none") is None
+    lines = difference_lines([at, told, dt])
+    assert len(lines) == 3
+    cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
+    assert [cell.split(" ")[0] for cell in cells] == ["AT,", "100", "-", "67"]
 
 
 def test_the_picture_is_drawn():
