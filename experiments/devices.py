@@ -7,7 +7,7 @@ Expected:  experiments/results/devices/devices.md and its picture: the blockwise
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -54,8 +54,8 @@ def row_of(device: Device, scheme: str) -> str:
     return f"| {place} | {has} | {scheme} | {' | '.join(cells)} |"
 
 
-def write_page(rows: Sequence[str], largest: Mapping[str, str]) -> None:
-    """Write the table with all that is known so far."""
+def write_page(largest: Mapping[str, str]) -> None:
+    """Write the table with all that is known so far: rows, and the last cell of each."""
     lines = [
         "# What fits where",
         "",
@@ -70,7 +70,7 @@ def write_page(rows: Sequence[str], largest: Mapping[str, str]) -> None:
         + " | ".join(f"N = {n}" for n in TRAJECTORIES)
         + " | largest N |",
         "|---|---:|---|---:|---:|---:|---:|",
-        *(f"{row} {largest.get(row, 'not searched')} |" for row in rows),
+        *(f"{row} {cell} |" for row, cell in largest.items()),
         "",
         "An unverified device is described from its vendor's data: the compiler's sources have "
         "none of it.",
@@ -92,15 +92,16 @@ def main() -> None:
         places.append((DEVICES[name].over(str(config), config.devices), "blockwise"))
     OUT.mkdir(parents=True, exist_ok=True)
     draw(asked_of("blockwise"), EPISODE, list(DEVICES.values()), OUT / "devices.png")
-    rows, largest = [], {}
+    largest: dict[str, str] = {}
     for place in places:
-        rows.append(row_of(*place))
-        print(rows[-1], flush=True)
-        write_page(rows, largest)
-    for row, (device, scheme) in zip(rows, places, strict=True):
+        row = row_of(*place)
+        largest[row] = "not searched"
+        print(row, flush=True)
+        write_page(largest)
+    for row, (device, scheme) in zip(list(largest), places, strict=True):
         largest[row] = largest_trajectories(asked_of(scheme), EPISODE, device)
         print(row, largest[row], flush=True)
-        write_page(rows, largest)
+        write_page(largest)
 
 
 if __name__ == "__main__":

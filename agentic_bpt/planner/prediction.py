@@ -223,6 +223,8 @@ def answer_of(
         environment: all variables of the process.
         timeout: seconds until it is given up.
     """
+    # Filtered, a traceback ends in a remark of JAX's instead of the reason.
+    environment = environment | {"JAX_TRACEBACK_FILTERING": "off"}
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment, timeout=timeout

@@ -48,11 +48,7 @@ def scores(document: Mapping[str, Any], context: str) -> np.ndarray | None:
 def rollout_score(agent: Agent, context: str, rollout: int) -> Interval | None:
     """Give the mean score of a rollout of all chains and seeds, with its interval."""
     found = [scores(document, context) for document in agent.documents]
-    kept = [scores_CN[:, rollout] for scores_CN in found if scores_CN is not None]
-    if not kept:
-        return None
-    # Named tasks are a fixed set; held-out parameters, unnamed, are a sample of many.
-    return bootstrap_interval(np.stack(kept), groups_C=agent.documents[0]["tasks"])
+    return _interval(agent, [scores_CN[:, rollout] for scores_CN in found if scores_CN is not None])
 
 
 def difference(agent: Agent, context: str, other: Agent, other_context: str) -> Interval | None:
@@ -64,9 +60,15 @@ def difference(agent: Agent, context: str, other: Agent, other_context: str) -> 
         for seed, a_CN in one.items()
         if a_CN is not None and (b_CN := two.get(seed)) is not None
     ]
-    return (
-        bootstrap_interval(np.stack(found), groups_C=agent.documents[0]["tasks"]) if found else None
-    )
+    return _interval(agent, found)
+
+
+def _interval(agent: Agent, values: Sequence[np.ndarray]) -> Interval | None:
+    """Give the mean over seeds of one number a chain; None of no seeds."""
+    if not values:
+        return None
+    # Named tasks are a fixed set; held-out parameters, unnamed, are a sample of many.
+    return bootstrap_interval(np.stack(values), groups_C=agent.documents[0]["tasks"])
 
 
 def difference_lines(agents: Sequence[Agent]) -> list[str]:

@@ -1,7 +1,9 @@
 """Predictions: where they come from, what they are kept under, and when training is refused."""
 
 import dataclasses
+import os
 import subprocess
+import sys
 
 import pytest
 
@@ -14,6 +16,7 @@ from agentic_bpt.planner import prediction as module
 from agentic_bpt.planner.cache import cache_folder, read_bytes, write_bytes
 from agentic_bpt.planner.prediction import (
     Prediction,
+    answer_of,
     ask_child,
     compiled_prediction,
     find_device,
@@ -153,6 +156,12 @@ def test_a_compiler_that_fails_gives_its_last_line(experiment, monkeypatch):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     answer = ask_child(experiment, EPISODE, A100, measure=False)
     assert answer == "unknown: RuntimeError: no such kernel"
+
+
+def test_a_traceback_is_not_filtered_for_its_last_line_is_the_reason():
+    code = "import os, sys; sys.exit(os.environ['JAX_TRACEBACK_FILTERING'])"
+    answer = answer_of([sys.executable, "-c", code], dict(os.environ), timeout=60)
+    assert answer == "unknown: off"
 
 
 @pytest.mark.parametrize("printed", ["", "not JSON"])
