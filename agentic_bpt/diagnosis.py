@@ -1,10 +1,7 @@
 """Diagnosing a trained run: load it with its data and results, measure, say what is wrong."""
 
 import dataclasses
-import shlex
-import sys
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +29,7 @@ from agentic_bpt.evaluation.target_use import (
     place_target,
 )
 from agentic_bpt.experiment import CloningAgent, TransformerAgent
+from agentic_bpt.made_by import made_by
 from agentic_bpt.models.tokens import LAYOUTS
 from agentic_bpt.reports.results import PATTERN, Result, read_result, write_json
 
@@ -110,11 +108,10 @@ def diagnose_run(workdir: Path, *, chains: int = 32, seed: int = 0) -> Diagnosis
     document = {
         "format": FORMAT,
         "kind": "diagnosis",
-        "command": shlex.join(["agentic-bpt", *sys.argv[1:]]),
         **diagnosis._asdict(),
         "training_seed": run.experiment.seed,
         "measures": dataclasses.asdict(measures),
-        "versions": {name: version(name) for name in ("agentic-bpt", "jax", "numpy")},
+        **made_by("jax", "numpy"),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     write_json(workdir / FILE_NAME, document)

@@ -1,7 +1,5 @@
 """Evaluating a trained run by rollouts, and keeping what came out in its folder."""
 
-import shlex
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -26,6 +24,7 @@ from agentic_bpt.evaluation.policy import (
 from agentic_bpt.evaluation.rollout import rollout
 from agentic_bpt.evaluation.video import Recording, record_video
 from agentic_bpt.experiment import CriticAgent, TransformerAgent
+from agentic_bpt.made_by import command_line
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.training.metrics import read_metrics
 
@@ -243,7 +242,7 @@ def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
     return {
         "format": 1,
         "kind": "evaluation",
-        "command": command or shlex.join(["agentic-bpt", *sys.argv[1:]]),
+        "command": command or command_line(),
         "run": str(run.workdir),
         "method": experiment.method,
         "task": run.data["task"],

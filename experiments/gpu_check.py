@@ -9,9 +9,7 @@ of the chip's measured bfloat16 peak. It has not been run on a GPU yet: the smok
 """
 
 import argparse
-import sys
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from agentic_bpt.blockwise.cache import extend_stack, init_cache, pretend_filled
 from agentic_bpt.blockwise.core import SCHEMES, CoreConfig, apply_stack, init_stack
 from agentic_bpt.blockwise.memory import bytes_of
 from agentic_bpt.experiment import replace_in
+from agentic_bpt.made_by import made_by
 from agentic_bpt.methods import preset_of
 from agentic_bpt.planner.prediction import device_at_hand
 from agentic_bpt.planner.step import EpisodeShape, example_batch, training_step
@@ -142,9 +141,8 @@ def main() -> None:
     a = jnp.ones((size, size), jnp.bfloat16)
     peak = 2 * size**3 / seconds_of(partial(jax.jit(jnp.dot), a, a))
     document = {
-        "command": " ".join(["python", *sys.argv]),
+        **made_by("jax", "jaxlib"),
         "device": device.device_kind,
-        "versions": {name: version(name) for name in ("agentic-bpt", "jax", "jaxlib")},
         "peak_operations_per_second": peak,
         "numbers": numbers(asked.smoke),
         "training_steps": bytes_and_steps(asked.smoke),

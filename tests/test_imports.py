@@ -11,11 +11,12 @@ PACKAGE = Path(__file__).resolve().parents[1] / "agentic_bpt"
 
 ALLOWED = {
     "errors": set(),
+    "made_by": set(),
     "progress": set(),
     "whole_file": set(),
     "blockwise": set(),
     "environments": {"errors"},
-    "datasets": {"errors", "environments"},
+    "datasets": {"errors", "made_by", "environments"},
     "exploration": {"errors", "environments", "datasets", "training", "progress"},
     "models": {"blockwise", "datasets"},
     "training": {"errors", "progress", "whole_file"},

@@ -32,6 +32,7 @@ def bench_core(
     """
     from rich.console import Console
 
+    from agentic_bpt.made_by import command_line
     from agentic_bpt.reports.plots import ratios_png
     from agentic_bpt.reports.results import write_json
     from agentic_bpt.whole_file import write_whole
@@ -49,7 +50,7 @@ def bench_core(
         measured = json.loads(done.stdout.splitlines()[-1])
         document["rows"] += measured.pop("rows")
         document |= measured
-        document["command"] = "agentic-bpt " + " ".join(sys.argv[1:])
+        document["command"] = command_line()
         if out is not None:
             write_json(out, document)
     rows = sorted((row for row in document["rows"] if _shape_of(row) in shapes), key=_shape_of)

@@ -4,14 +4,11 @@ import multiprocessing
 import os
 import re
 import resource
-import shlex
-import sys
 import tempfile
 import time
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from agentic_bpt.datasets.relabel import relabel
 from agentic_bpt.datasets.store import ingest
 from agentic_bpt.environments.tasks import TASKS, tasks_of_domain
 from agentic_bpt.exploration.collect import collect
+from agentic_bpt.made_by import made_by
 from agentic_bpt.reports.results import write_json
 
 ROUNDS = 3
@@ -43,10 +41,7 @@ def bench_data(*, out: Path | None) -> None:
     """Print, and write to `out`, how the work on data compares with its plain peers."""
     console = Console(width=120)
     document: dict[str, Any] = {
-        "command": shlex.join(["agentic-bpt", *sys.argv[1:]]),
-        "versions": {
-            name: version(name) for name in ("agentic-bpt", "dm_control", "mujoco", "numpy", "h5py")
-        },
+        **made_by("dm_control", "mujoco", "numpy", "h5py"),
         "cores": len(os.sched_getaffinity(0)),
         "rounds": ROUNDS,
     }

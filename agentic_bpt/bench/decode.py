@@ -1,9 +1,7 @@
 """Decoding with a cache: latency of a step against the time that reading the filled part takes."""
 
-import sys
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from rich.console import Console
 from agentic_bpt.bench.train import seconds_of
 from agentic_bpt.blockwise.cache import extend_stack, init_cache, pretend_filled
 from agentic_bpt.blockwise.core import CoreConfig, init_stack
+from agentic_bpt.made_by import made_by
 from agentic_bpt.reports.results import write_json
 
 SHARES = (0.0, 0.25, 0.5, 1.0)
@@ -37,9 +36,7 @@ def bench_decode(*, positions: Sequence[int], heads: Sequence[int], out: Path | 
                         f"| {row['seconds'] / row['read_seconds']:.1f} |"
                     )
     if out is not None:
-        versions = {name: version(name) for name in ("agentic-bpt", "jax", "jaxlib")}
-        command = "agentic-bpt " + " ".join(sys.argv[1:])
-        write_json(out, {"command": command, "versions": versions, "rows": rows})
+        write_json(out, {**made_by("jax", "jaxlib"), "rows": rows})
 
 
 def _measure(capacity: int, heads: int, dtype: str) -> list[dict[str, Any]]:

@@ -9,11 +9,9 @@ Run as a module, this file is that process: it prints one JSON document.
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ def bench_mesh(out: Path | None, *, positions: int = POSITIONS) -> None:
     """Measure a gradient of the stack for each P; print the table and write JSON to `out`."""
     from rich.console import Console
 
+    from agentic_bpt.made_by import made_by
     from agentic_bpt.reports.results import write_json
 
     console = Console(width=120)
@@ -52,8 +51,7 @@ def bench_mesh(out: Path | None, *, positions: int = POSITIONS) -> None:
         write_json(
             out,
             {
-                "command": shlex.join(["agentic-bpt", *sys.argv[1:]]),
-                "versions": {name: version(name) for name in ("agentic-bpt", "jax", "jaxlib")},
+                **made_by("jax", "jaxlib"),
                 "cores": len(os.sched_getaffinity(0)),
                 "layers": LAYERS,
                 "width": WIDTH,

@@ -1,10 +1,7 @@
 """Rollouts of 16 chains x 16 trajectories at the paper's size: steps/s by how full the cache is."""
 
 import os
-import shlex
-import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from agentic_bpt.environments.tasks import Environment, task_spec
 from agentic_bpt.evaluation.policy import ContextPolicy
 from agentic_bpt.evaluation.rollout import rollout
 from agentic_bpt.experiment import TransformerAgent, replace_in
+from agentic_bpt.made_by import made_by
 from agentic_bpt.methods import preset_of
 from agentic_bpt.models.tokens import Scales
 from agentic_bpt.models.trajectory_transformer import timesteps_of
@@ -60,8 +58,7 @@ def bench_rollout(out: Path | None) -> None:
         write_json(
             out,
             {
-                "command": shlex.join(["agentic-bpt", *sys.argv[1:]]),
-                "versions": {name: version(name) for name in ("agentic-bpt", "jax", "mujoco")},
+                **made_by("jax", "mujoco"),
                 "device": str(jax.devices()[0].device_kind),
                 "cores": len(os.sched_getaffinity(0)),
                 "task": TASK,

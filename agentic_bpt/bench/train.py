@@ -1,13 +1,10 @@
 """Training beside its peers in one run: ratios, since machines are noisy."""
 
 import dataclasses
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from rich.console import Console
 from agentic_bpt.bench.peers import dot_product_attention
 from agentic_bpt.blockwise.core import SCHEMES, CoreConfig, apply_stack, init_stack
 from agentic_bpt.datasets.store import Store, ingest
+from agentic_bpt.made_by import made_by
 from agentic_bpt.methods import preset_of
 from agentic_bpt.quickstart import TASK, embedded_sources
 from agentic_bpt.reports.results import write_json
@@ -33,8 +31,7 @@ def bench_train(*, positions: int, out: Path | None) -> None:
     """Print, and write to `out`, how training compares with its peers."""
     console = Console()
     document: dict[str, Any] = {
-        "command": shlex.join(["agentic-bpt", *sys.argv[1:]]),
-        "versions": {name: version(name) for name in ("agentic-bpt", "jax", "mujoco")},
+        **made_by("jax", "mujoco"),
         "device": str(jax.devices()[0].device_kind),
         "rounds": ROUNDS,
     }

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
@@ -32,6 +31,7 @@ from agentic_bpt.datasets.store_writer import StoreWriter, discard_unfinished, p
 from agentic_bpt.datasets.target import DISK_FULL, only_writer, require_space
 from agentic_bpt.environments.tasks import TaskSpec, task_spec
 from agentic_bpt.errors import InputError
+from agentic_bpt.made_by import command_line
 
 __all__ = ["DEFAULT_FOLDER", "IngestResult", "Store", "ingest"]
 
@@ -256,7 +256,7 @@ def _finish(
         "domain": spec.domain,
         "expl_agent": _expl_agents(files),
         "source": shlex.join(dict.fromkeys(str(file.source.absolute()) for file in files)),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command_line(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     writer.finish(training=training, validation=validation, attributes=provenance)

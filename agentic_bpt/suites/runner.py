@@ -1,7 +1,6 @@
 """Runs cells side by side, each in a process of its own, and survives the death of any of them."""
 
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.experiment import TransformerAgent
+from agentic_bpt.made_by import command_line
 from agentic_bpt.planner.prediction import Prediction, predict
 from agentic_bpt.suites.cell import (
     OUT_OF_MEMORY,
@@ -113,8 +113,7 @@ def _startable(waiting: Sequence[Cell], running: Sequence[Running]) -> Cell | No
 
 
 def _start(cell: Cell, cores: list[int], attempt: int, ray: str | None) -> Running:
-    command = shlex.join(["agentic-bpt", *sys.argv[1:]])
-    write_request(cell, command=command, cores=cores)
+    write_request(cell, command=command_line(), cores=cores)
     log, run = cell.folder / _LOG, [*COMMAND, str(cell.folder)]
     if ray is not None:
         return Running(cell, RayProcess(run, log), cores, attempt)

@@ -3,8 +3,6 @@
 import dataclasses
 import fnmatch
 import json
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from rich.console import Console
 
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
+from agentic_bpt.made_by import command_line
 from agentic_bpt.progress import counting
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.run import episode_steps
@@ -75,7 +74,7 @@ def run_table5(
             rows=rows,
             columns=columns_of(chosen),
             out=workdir / "report",
-            command=shlex.join(["agentic-bpt", *sys.argv[1:]]),
+            command=command_line(),
         )
 
     def changed(cell: Cell, state: State, left: int) -> None:

@@ -1,7 +1,5 @@
 """`agentic-bpt compare-trajectories`: run the cells of the curve, and report it."""
 
-import shlex
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +9,7 @@ from rich.console import Console
 
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
+from agentic_bpt.made_by import command_line
 from agentic_bpt.reports.results import Result, provenance, read_result
 from agentic_bpt.reports.trajectory_count import (
     Comparison,
@@ -116,7 +115,7 @@ def write_comparison(grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: 
         "",
         f"![return against N]({picture.name})",
         "",
-        f"Command: `{shlex.join(['agentic-bpt', *sys.argv[1:]])}`",
+        f"Command: `{command_line()}`",
         "",
         *grid_lines(comparison),
         "**What each N costs** (equal updates)",
