@@ -27,6 +27,7 @@ def table5(
     video: bool = False,
     strict: bool = False,
     dry_run: bool = False,
+    device: str | None = None,
 ) -> None:
     """Fill the paper's Table 5: every method on every task, several seeds, with intervals.
 
@@ -38,8 +39,8 @@ def table5(
         data: Folder of <domain>/<collector>, ExoRL folders or zips; all collectors of a domain are
             taken together. A task without episodes is printed "not run".
         workdir: Where stores, runs and the report go.
-        preset: cpu, minutes a cell on two cores; gpu, a day on one 80 GB GPU; paper, the published
-            configuration.
+        preset: cpu, minutes a cell on two cores; gpu, a day a task and seed on one H100 by its
+            predicted operations; paper, the published configuration.
         tasks: Full names of tasks; all nine of the paper otherwise.
         seeds: Trainings of each cell.
         only: Run only cells whose name matches one of these patterns, such as "walker_walk at-*".
@@ -52,6 +53,8 @@ def table5(
         video: Film the first chain of each method's first seed, for the page.
         strict: Fail where a result file cannot be read; it is left out and counted otherwise.
         dry_run: Only say what each cell is predicted to take.
+        device: With --dry-run: on this one, which need not be present (`agentic-bpt memory` lists
+            them).
     """
     from agentic_bpt.suites.table5 import TASKS
     from agentic_bpt.suites.table5_run import run_table5
@@ -70,6 +73,7 @@ def table5(
         video=video,
         strict=strict,
         dry_run=dry_run,
+        device=device,
     )
     if not good:
         raise SystemExit(1)

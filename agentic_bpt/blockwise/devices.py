@@ -29,6 +29,8 @@ class Device:
     """Name by which JAX calls the device where it is present."""
     verified: bool = True
     """Whether the description comes from XLA or its compiler."""
+    float32_peak: float | None = None
+    """Operations a second without tensor cores, by the description; None where it does not say."""
     mesh: str = ""
     """As `MeshConfig` writes it, where a program is spread over several; `usable_bytes` are those
     of each."""
@@ -70,6 +72,7 @@ platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 8 }} device_descriptio
         target=target,
         kind=kind,
         verified=verified,
+        float32_peak=2e9 * cores * fpus * clock_ghz,
     )
 
 

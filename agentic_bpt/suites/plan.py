@@ -9,13 +9,13 @@ from rich.table import Table
 from agentic_bpt.blockwise.peak import measured_peak
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.experiment import Experiment, TransformerAgent
-from agentic_bpt.planner.prediction import Prediction
+from agentic_bpt.planner.prediction import Prediction, find_device
 from agentic_bpt.planner.step import EpisodeShape, positions_of
 from agentic_bpt.suites.cell import Cell, State, record, state_of
 from agentic_bpt.suites.runner import oom_state, predicted
 
 SHARE_OF_PEAK = 0.5
-"""Of the measured matrix-multiply peak that a training step is assumed to reach."""
+"""Of a device's float32 peak that a training step is assumed to reach."""
 
 
 class Estimate(NamedTuple):
@@ -26,20 +26,32 @@ class Estimate(NamedTuple):
     bytes: Prediction | None
     """None for an MLP, which fits anywhere."""
     training_seconds: float | None
-    """Predicted; None for an MLP."""
+    """Predicted; None for an MLP, a cell that shares a training, or a device whose speed is not
+    known."""
 
 
-def estimates(cells: Sequence[Cell], steps_of: dict[str, int]) -> list[Estimate]:
-    """Predict every cell; `steps_of` gives the timesteps of an episode of each task."""
-    peak = measured_peak()
+def estimates(
+    cells: Sequence[Cell], steps_of: dict[str, int], device: str | None = None
+) -> list[Estimate]:
+    """Predict every cell.
+
+    Args:
+        cells: of any tasks.
+        steps_of: timesteps of an episode of each task.
+        device: name of one that need not be present; None: the one at hand.
+
+    Raises:
+        InputError: unknown device.
+    """
+    peak = measured_peak() if device is None else find_device(device).float32_peak
     found = []
     for cell in cells:
-        bytes_ = predicted(cell, steps_of[cell.task])
+        bytes_ = predicted(cell, steps_of[cell.task], device)
         state = state_of(cell)
         if state.kind != "done":
             state = oom_state(bytes_) or state
         seconds = None
-        if bytes_ is not None:
+        if bytes_ is not None and peak is not None and not cell.shared_with:
             operations = training_operations(cell.experiment, steps_of[cell.task])
             seconds = operations / (SHARE_OF_PEAK * peak)
         found.append(Estimate(cell, state, bytes_, seconds))
@@ -82,8 +94,10 @@ def print_estimates(found: Sequence[Estimate], console: Console) -> None:
             "-" if one.training_seconds is None else f"{one.training_seconds:,.0f} s",
             f"{steps:,}",
         )
+    left = sum(one.training_seconds or 0.0 for one in found if one.state.kind == "pending")
     table.caption = (
-        f"memory and time of training are predictions, time at {SHARE_OF_PEAK:.0%} of the "
-        "measured matrix-multiply peak; an MLP fits anywhere and takes minutes"
+        f"memory and time of training are predictions, time at {SHARE_OF_PEAK:.0%} of the device's "
+        "float32 peak (measured here; of a device that is not present, without tensor cores); an "
+        f"MLP fits anywhere and takes minutes; left to train: {left / 3600:,.1f} hours"
     )
     console.print(table)

@@ -39,12 +39,13 @@ class Running(NamedTuple):
     attempt: int
 
 
-def predicted(cell: Cell, episode_steps: int) -> Prediction | None:
-    """Say what the training step of a cell takes on the device at hand; None for an MLP."""
+def predicted(cell: Cell, episode_steps: int, device: str | None = None) -> Prediction | None:
+    """Say what the training step of a cell takes on a device, or the one here; None for an MLP."""
     if not isinstance(cell.experiment.agent, TransformerAgent):
         return None
     spec = task_spec(cell.task)
-    return predict(cell.experiment, spec.observation_width, spec.action_width, episode_steps)
+    widths = spec.observation_width, spec.action_width
+    return predict(cell.experiment, *widths, episode_steps, device)
 
 
 def oom_state(found: Prediction | None) -> State | None:

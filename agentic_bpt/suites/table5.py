@@ -87,7 +87,8 @@ PRESETS: dict[str, Preset] = {
         share_schemes=False,
     ),
     "gpu": Preset(
-        summary="for one 80 GB GPU: N = 32 with one joint token a timestep, batch 4 chains of 32",
+        summary="for one 80 GB GPU: N = 32 with one joint token a timestep, batch 4 chains of 32; "
+        "a task and seed is predicted to take 23 hours of an H100",
         methods="paper",
         few=4,
         many=32,
@@ -95,7 +96,7 @@ PRESETS: dict[str, Preset] = {
         test_trajectories=16,
         chains=8,
         timesteps_per_update=128_000,
-        share_schemes=False,
+        share_schemes=True,
     ),
     "cpu": Preset(
         summary="for two cores: N = 16, joint tokens, small networks; minutes a cell",

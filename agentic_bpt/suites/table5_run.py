@@ -39,6 +39,7 @@ def run_table5(
     video: bool,
     strict: bool,
     dry_run: bool,
+    device: str | None = None,
 ) -> bool:
     """Run the cells that are not done, and write the report after every one.
 
@@ -51,6 +52,8 @@ def run_table5(
     chosen = preset_named(preset)
     if seeds < 1 or workers < 1:
         raise InputError(f"--seeds and --workers must be at least 1, got {seeds} and {workers}")
+    if device is not None and not dry_run:
+        raise InputError(f"--device {device} is asked about only: add --dry-run")
     stores = workdir / "stores"
     with counting("ingest", "episodes") as advance:
         rows = rows_of(data, tasks, episodes=episodes, stores=stores, progress=advance)
@@ -59,7 +62,7 @@ def run_table5(
     if not selected:
         raise InputError(f"no cell is left to run: look at --data {data}, --tasks and --only")
     timesteps = {row.task: _timesteps(row.store) for row in rows if row.store}
-    found = estimates(selected, timesteps)
+    found = estimates(selected, timesteps, device)
     for row in rows:
         if row.store is None:
             console.print(f"{row.task}: {row.why}")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from agentic_bpt.environments.tasks import Environment
+from agentic_bpt.errors import InputError
 from agentic_bpt.exploration.collect import collect
 from agentic_bpt.suites import runner
 from agentic_bpt.suites.table5 import PRESETS
@@ -52,6 +53,13 @@ def run(tmp_path, monkeypatch):
 
 def test_from_data_to_page_and_not_twice(run, tmp_path, monkeypatch, capsys):
     assert run(dry_run=True)
+    capsys.readouterr()
+    assert run(dry_run=True, device="h100-80gb")
+    assert "80.7 GB" in capsys.readouterr().out
+    with pytest.raises(InputError, match="add --dry-run"):
+        run(device="h100-80gb")
+    with pytest.raises(InputError, match="h100-80gb, h200"):
+        run(dry_run=True, device="h300")
     assert not (tmp_path / "table5/report").exists()
     assert run()
     page = tmp_path / "table5/report/table5.html"
