@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -56,6 +57,34 @@ def statistic_at(results: Sequence[Result], n: int, statistic: str) -> Interval:
     returns_SCN = np.stack([result.main.returns[:, :n] for result in results])
     values_SC = returns_SCN[..., -1] if statistic == "last" else returns_SCN.mean(axis=-1)
     return bootstrap_interval(values_SC)
+
+
+def along_chain(results: Sequence[Result]) -> list[Interval]:
+    """Give the return of each trajectory of the chain, in its order."""
+    returns_SCN = np.stack([result.main.returns for result in results])
+    return [bootstrap_interval(returns_SC) for returns_SC in np.moveaxis(returns_SCN, -1, 0)]
+
+
+def rise(results: Sequence[Result]) -> Interval:
+    """Give how much more the last trajectory returns than the first of its chain."""
+    returns_SCN = np.stack([result.main.returns for result in results])
+    return bootstrap_interval(returns_SCN[..., -1] - returns_SCN[..., 0])
+
+
+def chain_lines(comparison: Comparison) -> list[str]:
+    """Say in Markdown whether a trajectory beats the one before it, for the first series."""
+    series = comparison.series[0]
+    episodes = next(iter(series.by_trajectories.values()))[0].protocol.trajectories
+    lines = [
+        f"**{series.label}: along the chain**",
+        "",
+        f"| N in training | {' | '.join(map(str, range(1, episodes + 1)))} | last minus first |",
+        "|---:|" + "---:|" * (episodes + 1),
+    ]
+    for trajectories, results in series.by_trajectories.items():
+        values = " | ".join(f"{interval.value:.1f}" for interval in along_chain(results))
+        lines.append(f"| {trajectories} | {values} | {_text(rise(results))} |")
+    return [*lines, ""]
 
 
 def grid_lines(comparison: Comparison) -> list[str]:
@@ -115,40 +144,32 @@ def grid_csv(comparison: Comparison) -> str:
 
 
 def curve_png(comparison: Comparison) -> bytes:
-    """Draw return against N at the largest n, with the data's best and the yardsticks as levels."""
+    """Draw return against N at the largest n, with data and yardsticks, and along the chain."""
     n = max(comparison.test)
-    figure = Figure(figsize=(9.0, 4.2), dpi=DOTS_PER_INCH, layout="constrained")
+    figure = Figure(figsize=(12.0, 4.2), dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
-    first = next(iter(comparison.series[0].by_trajectories.values()))[0]
-    for axes, statistic in zip(figure.subplots(1, 2, sharey=True), STATISTICS, strict=True):
+    *against, along = figure.subplots(1, 3, sharey=True)
+    for axes, statistic in zip(against, STATISTICS, strict=True):
         for number, series in enumerate(comparison.series):
-            counts = list(series.by_trajectories)
-            found = [
-                statistic_at(results, n, statistic) for results in series.by_trajectories.values()
-            ]
-            color = COLORS[number % len(COLORS)]
-            axes.plot(
-                counts,
-                [interval.value for interval in found],
-                label=series.label,
-                color=color,
-                marker=MARKERS[number % len(MARKERS)],
-                linewidth=1.8,
-            )
-            ends = [(i.low, i.high) for i in found if i.low is not None and i.high is not None]
-            if len(ends) == len(found):
-                axes.fill_between(counts, *np.array(ends).T, color=color, alpha=0.16, linewidth=0)
-        for number, (label, results) in enumerate(comparison.marks.items()):
-            level = statistic_at(results, n, statistic).value
-            dashes = (0, (5 - number, 2))
-            axes.axhline(level, color=INK, linestyle=dashes, linewidth=1.0, label=label)
-        axes.axhline(first.dataset.best, color=INK, linestyle=":", label="best of the data")
+            found = {
+                count: statistic_at(results, n, statistic)
+                for count, results in series.by_trajectories.items()
+            }
+            _draw(axes, found, label=series.label, number=number)
+        _draw_levels(axes, comparison, n, statistic)
         counts = sorted({c for series in comparison.series for c in series.by_trajectories})
         axes.set_xscale("log", base=2)
         axes.set_xticks(counts, [str(count) for count in counts])
         axes.set_xlabel("trajectories N in training")
         axes.set_title(f"{comparison.task}: {statistic} of {n} at test")
         tidy(axes)
+    first = comparison.series[0]
+    for number, (count, results) in enumerate(first.by_trajectories.items()):
+        _draw(along, dict(enumerate(along_chain(results), start=1)), f"N = {count}", number)
+    along.set_xlabel("trajectory of the chain")
+    along.set_title(f"along the chain, {first.label}")
+    tidy(along)
+    along.legend(frameon=False, fontsize=9)
     figure.axes[0].set_ylabel("return")
     figure.axes[0].set_ylim(bottom=0)
     figure.legend(
@@ -159,6 +180,35 @@ def curve_png(comparison: Comparison) -> bytes:
         fontsize=9,
     )
     return figure_png(figure)
+
+
+def _draw(axes: Axes, found: Mapping[int, Interval], label: str, number: int) -> None:
+    """Draw a line over counts, with its intervals as a band where all have one."""
+    color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+    values = [interval.value for interval in found.values()]
+    axes.plot(list(found), values, label=label, color=color, marker=marker, linewidth=1.8)
+    ends = [(i.low, i.high) for i in found.values() if i.low is not None and i.high is not None]
+    if len(ends) == len(found):
+        axes.fill_between(list(found), *np.array(ends).T, color=color, alpha=0.16, linewidth=0)
+
+
+def _draw_levels(axes: Axes, comparison: Comparison, n: int, statistic: str) -> None:
+    """Draw what does not depend on N as levels, named where they stand."""
+    first = next(iter(comparison.series[0].by_trajectories.values()))[0]
+    levels = {"best of the data": first.dataset.best}
+    for label, results in comparison.marks.items():
+        levels[label] = statistic_at(results, n, statistic).value
+    for label, level in levels.items():
+        axes.axhline(level, color=INK, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1.5)
+        axes.annotate(
+            label,
+            (0.01, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            color=INK,
+            fontsize=8,
+        )
 
 
 def _text(interval: Interval) -> str:

@@ -11,10 +11,12 @@ from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
 from agentic_bpt.made_by import command_line
 from agentic_bpt.reports.results import Result, provenance, read_result
+from agentic_bpt.reports.suite_table import paper_column
 from agentic_bpt.reports.trajectory_count import (
     Comparison,
     Cost,
     Series,
+    chain_lines,
     cost_lines,
     curve_png,
     grid_csv,
@@ -72,23 +74,24 @@ def run_trajectory_count(
 
     def changed(cell: Cell, state: State, left: int) -> None:
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
+        write_comparison(grid, fitting, timesteps, out=workdir / "report")
 
     states = run_cells(fitting, workers=workers, ray=ray, changed=changed)
     if equal_time and all(state.kind == "done" for state in states.values()):
         again = equal_time_cells(fitting, timesteps)
-        states |= run_cells(again, workers=workers, ray=ray, changed=changed)
         fitting += again
+        states |= run_cells(again, workers=workers, ray=ray, changed=changed)
     path = write_comparison(grid, fitting, timesteps, out=workdir / "report")
+    if path is None:
+        raise InputError(f"{workdir}: no cell of AT is done, so there is no curve to draw")
     console.print(f"written: {path}")
     return all(state.kind != "failed" for state in states.values())
 
 
-def write_comparison(grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: Path) -> Path:
-    """Write trajectory_count.md, .csv and .png of the cells that are done.
-
-    Raises:
-        InputError: none is.
-    """
+def write_comparison(
+    grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: Path
+) -> Path | None:
+    """Write trajectory_count.md, .csv and .png of the cells that are done; None without any."""
     results: dict[str, list[Result]] = defaultdict(list)
     for cell in cells:
         if state_of(cell).kind == "done":
@@ -102,9 +105,10 @@ def write_comparison(grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: 
         if found:
             series.append(Series(label, found))
     if not series:
-        raise InputError(f"{out.parent}: no cell is done, so there is no curve to draw")
-    marks = {name: results[name] for name in YARDSTICKS if results.get(name)}
-    costs = [_cost(n, cells, results[column_of(n).name], timesteps) for n in series[0][1]]
+        return None
+    marks = {paper_column(name, {}): results[name] for name in YARDSTICKS if results.get(name)}
+    plain = {n: results[column_of(n).name] for n in grid.trajectories}
+    costs = [_cost(n, cells, of, timesteps) for n, of in plain.items() if of]
     comparison = Comparison(grid.task, series, grid.test, marks, costs)
     picture = out / "trajectory_count.png"
     write_whole(picture, curve_png(comparison))
@@ -118,6 +122,7 @@ def write_comparison(grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: 
         f"Command: `{command_line()}`",
         "",
         *grid_lines(comparison),
+        *chain_lines(comparison),
         "**What each N costs** (equal updates)",
         "",
         *cost_lines(comparison),
