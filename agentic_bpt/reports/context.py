@@ -51,12 +51,14 @@ def rollout_score(agent: Agent, context: str, rollout: int) -> Interval | None:
     return _interval(agent, [scores_CN[:, rollout] for scores_CN in found if scores_CN is not None])
 
 
-def difference(agent: Agent, context: str, other: Agent, other_context: str) -> Interval | None:
-    """Give how far an agent's first rollout is above another's in the same chains and seeds."""
+def difference(
+    agent: Agent, context: str, other: Agent, other_context: str, rollout: int = 0
+) -> Interval | None:
+    """Give how far a rollout is above another agent's first, in the same chains and seeds."""
     one = {d["seed"]: scores(d, context) for d in agent.documents}
     two = {d["seed"]: scores(d, other_context) for d in other.documents}
     found = [
-        a_CN[:, 0] - b_CN[:, 0]
+        a_CN[:, rollout] - b_CN[:, 0]
         for seed, a_CN in one.items()
         if a_CN is not None and (b_CN := two.get(seed)) is not None
     ]
@@ -77,8 +79,8 @@ def difference_lines(agents: Sequence[Agent]) -> list[str]:
     untold = sorted((a for a in agents if not a.told), key=lambda agent: agent.trajectories)
     lines = [
         "| agent after the right task | over the next smaller N | over rewards shuffled "
-        "| over the agent that is told |",
-        "|---|---:|---:|---:|",
+        "| over the agent that is told | own rollouts: N-th over first, after nothing |",
+        "|---|---:|---:|---:|---:|",
     ]
     for smaller, agent in itertools.pairwise(untold):
         before = "right" if smaller.trajectories > 1 else "none"
@@ -86,6 +88,7 @@ def difference_lines(agents: Sequence[Agent]) -> list[str]:
             difference(agent, "right", smaller, before),
             difference(agent, "right", agent, "shuffled"),
             difference(agent, "right", told[0], "none") if told else None,
+            difference(agent, "none", agent, "none", rollout=-1),
         ]
         lines.append(f"| {agent.label} | {' | '.join(map(_text, found))} |")
     return lines

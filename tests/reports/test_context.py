@@ -72,7 +72,9 @@ def test_differences_are_of_the_same_chains_and_seeds():
     lines = difference_lines([at, told, dt])
     assert len(lines) == 3
     cells = [cell.strip() for cell in lines[2].strip("|").split("|")]
-    assert [cell.split(" ")[0] for cell in cells] == ["AT,", "100", "-", "67"]
+    assert [cell.split(" ")[0] for cell in cells] == ["AT,", "100", "-", "67", "50"]
+    found = difference(at, "none", at, "none", rollout=-1)
+    assert found.value == pytest.approx((50 + 200 + 0 + 50 + 0 + 0) / 6)
 
 
 def test_the_picture_is_drawn():
