@@ -36,7 +36,8 @@ def test_no_time_is_said_where_none_is_taken_or_no_speed_is_known(cells):
     assert found["bc10"].training_seconds is None
     assert found["at-n32-vanilla"].training_seconds is None
     vanilla, blockwise = found["at-n32-vanilla"].bytes, found["at-n32-blockwise"].bytes
-    assert vanilla and blockwise
+    assert vanilla
+    assert blockwise
     assert vanilla.total > 10 * blockwise.total
     on_tpu = estimates(cells, steps_of, "tpu-v4")
     assert all(one.training_seconds is None for one in on_tpu)
