@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from agentic_bpt.blockwise.feedforward import LayerParams
-from agentic_bpt.blockwise.layers import Layers, Plan, whole_blocks
+from agentic_bpt.blockwise.layers import Layers, Plan, row_major, whole_blocks
 from agentic_bpt.blockwise.tiles import BLIND, UNSEEN, attend_backward
 
 
@@ -129,7 +129,7 @@ def read_block(layers: Layers, x_KBLD: jax.Array, number, block) -> jax.Array:
     """Cut one block of one layer out of the sequences of all layers, as rows."""
     size, width = layers.plan.query_block, x_KBLD.shape[3]
     start = (number, 0, block * size, 0)
-    cut = lax.dynamic_slice(x_KBLD, start, (1, layers.batch, size, width))
+    cut = row_major(lax.dynamic_slice(x_KBLD, start, (1, layers.batch, size, width)))
     return cut.reshape(layers.batch * size, width)
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from agentic_bpt.blockwise.dropout import fold
 from agentic_bpt.blockwise.feedforward import (
@@ -59,6 +60,15 @@ def masked_positions(
     return jnp.where(valid_BL, positions_BL, BLIND), jnp.where(valid_BL, positions_BL, UNSEEN)
 
 
+def row_major(x: jax.Array) -> jax.Array:
+    """Give x with its last axis along memory, on devices whose compiler would choose otherwise.
+
+    TPU's lays whole sequences out by the products that read their blocks, and holds two copies of
+    all that is saved for the backward pass where two products disagree.
+    """
+    return with_layout_constraint(x, Layout(major_to_minor=tuple(range(x.ndim))))
+
+
 class Layers:
     """The pieces of a layer, cut to one block of queries; rows are [M, D] with M = B x block."""
 
@@ -81,7 +91,7 @@ class Layers:
     def rows(self, x_BLD: jax.Array, block: jax.Array) -> jax.Array:
         """Cut one block of positions out of a sequence."""
         size = self.plan.query_block
-        cut = lax.dynamic_slice_in_dim(x_BLD, block * size, size, 1)
+        cut = row_major(lax.dynamic_slice_in_dim(x_BLD, block * size, size, 1))
         return cut.reshape(self.batch * size, -1)
 
     def put(self, x_BLD: jax.Array, block: jax.Array, x_MD: jax.Array) -> jax.Array:
