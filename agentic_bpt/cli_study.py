@@ -110,7 +110,7 @@ def compare_trajectories(
             published protocol.
         seeds: Trainings of each N.
         steps: Updates, instead of the preset's.
-        equal_time: Train each N once more, for as long as the slowest N took.
+        equal_time: Train each N once more, for as long as the slowest N of its seed took.
         workers: Runs at a time; on CPUs each has its share of the cores.
         ray: As in `table5`.
         dry_run: Only say what each run is predicted to take.

@@ -23,7 +23,7 @@ from agentic_bpt.evaluation.policy import (
 )
 from agentic_bpt.evaluation.rollout import rollout
 from agentic_bpt.evaluation.video import Recording, record_video
-from agentic_bpt.experiment import CriticAgent, TransformerAgent
+from agentic_bpt.experiment import CriticAgent, Experiment, TransformerAgent
 from agentic_bpt.made_by import command_line
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.training.metrics import read_metrics
@@ -220,8 +220,9 @@ def _prompt(run: TrainedRun, evaluation: Evaluation) -> list[Trajectory]:
         return [store.trajectory(int(episode)) for episode in chosen]
 
 
-def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
-    experiment, agent = run.experiment, run.experiment.agent
+def settings_of(experiment: Experiment) -> dict[str, Any]:
+    """Give what a result says of how its agent was trained."""
+    agent = experiment.agent
     settings: dict[str, Any] = {"batch": experiment.batch}
     if isinstance(agent, TransformerAgent):
         settings |= {
@@ -237,6 +238,11 @@ def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
             settings |= {"hidden_task": agent.hidden_task, "told": agent.told}
     elif isinstance(agent, CriticAgent):
         settings |= {"width": agent.learner.width, "bc_alpha": agent.bc_alpha}
+    return settings
+
+
+def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
+    experiment = run.experiment
     lines = read_metrics(run.workdir / "metrics.jsonl")
     rates = [line["tokens_per_second"] for line in lines if "tokens_per_second" in line]
     return {
@@ -248,7 +254,7 @@ def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
         "task": run.data["task"],
         "action_repeat": run.data["action_repeat"],
         "seed": experiment.seed,
-        "settings": settings,
+        "settings": settings_of(experiment),
         "training": {
             "steps": run.steps,
             "median_tokens_per_second": float(np.median(rates)) if rates else None,

@@ -115,16 +115,15 @@ def _samples(returns_SCN: np.ndarray, seeds: tuple[int, ...]) -> Samples:
     return Samples(seeds, {p: reduce_chains(returns_SCN, p) for p in PROTOCOLS})
 
 
-def share(cells: Cells, tasks: Sequence[str], shared: Mapping[str, str]) -> None:
-    """Give columns that compute the same numbers as another one the samples of that one."""
-    for column, source in shared.items():
-        for task in tasks:
-            if (task, column) in cells.reasons:
-                continue
-            if (task, source) in cells.samples:
-                cells.samples[task, column] = cells.samples[task, source]
-            elif (task, source) in cells.reasons:
-                cells.reasons[task, column] = cells.reasons[task, source]
+def share(cells: Cells, shared: Mapping[Key, str]) -> None:
+    """Give cells that compute the same numbers as another column's the samples of that one."""
+    for (task, column), source in shared.items():
+        if (task, column) in cells.reasons or (task, column) in cells.samples:
+            continue
+        if (task, source) in cells.samples:
+            cells.samples[task, column] = cells.samples[task, source]
+        elif (task, source) in cells.reasons:
+            cells.reasons[task, column] = cells.reasons[task, source]
 
 
 def add_jaco(cells: Cells, methods: Sequence[str]) -> None:

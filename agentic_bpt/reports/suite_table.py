@@ -88,7 +88,7 @@ def build_suite_table(
     methods: Sequence[str],
     unmeasured: Mapping[tuple[str, str], str],
     column_of: Callable[[Result], str] = _paper_column_of,
-    shared: Mapping[str, str] | None = None,
+    shared: Mapping[Key, str] | None = None,
 ) -> SuiteTable:
     """Build the table of results of several tasks; a cell pools the training seeds it finds.
 
@@ -101,8 +101,8 @@ def build_suite_table(
         unmeasured: (task, column) -> why it has no result, as "oom: 165 GB of 80 GB"; "not run" is
             said of a cell without a reason.
         column_of: gives the column of a result; by default `paper_column` of its settings.
-        shared: column -> the column whose results it shows, since both compute the same numbers;
-            where `unmeasured` names such a cell, that is said instead.
+        shared: (task, column) -> the column whose results it shows, since both compute the same
+            numbers; where `unmeasured` names such a cell, that is said instead.
 
     Raises:
         InputError: a result of another task or column, results of one task that are not
@@ -113,7 +113,7 @@ def build_suite_table(
     by_cell = sort_results(results, tasks, methods, column_of)
     found = measure(by_cell, tasks, methods)
     found.reasons.update(unmeasured)
-    share(found, tasks, shared)
+    share(found, shared)
     names = _row_names(tasks)
     if JACO in names:
         add_jaco(found, methods)
@@ -243,7 +243,7 @@ def _notes(
     results: Sequence[Result],
     tasks: Sequence[str],
     cells: Sequence[SuiteCell],
-    shared: Mapping[str, str],
+    shared: Mapping[Key, str],
 ) -> list[str]:
     notes = [
         "Each cell: return [95 % bootstrap interval over seeds and chains] (normalised score), and "
@@ -255,7 +255,7 @@ def _notes(
         notes.append("n = 1: one training, so no interval; another may give another number.")
     notes += [
         f"{column} takes the trainings of {source}: both compute the same numbers."
-        for column, source in shared.items()
+        for column, source in {column: source for (_, column), source in shared.items()}.items()
     ]
     for task in tasks:
         data = next((result.dataset for result in results if result.task == task), None)

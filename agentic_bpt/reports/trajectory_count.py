@@ -72,23 +72,27 @@ def rise(results: Sequence[Result]) -> Interval:
 
 
 def chain_lines(comparison: Comparison) -> list[str]:
-    """Say in Markdown whether a trajectory beats the one before it, for the first series."""
+    """Give in Markdown the return of each trajectory of a chain, of the first series."""
     series = comparison.series[0]
     episodes = next(iter(series.by_trajectories.values()))[0].protocol.trajectories
     lines = [
         f"**{series.label}: along the chain**",
         "",
-        f"| N in training | {' | '.join(map(str, range(1, episodes + 1)))} | last minus first |",
-        "|---:|" + "---:|" * (episodes + 1),
+        f"| N in training | seeds | {' | '.join(map(str, range(1, episodes + 1)))} "
+        "| last minus first |",
+        "|---:|---:|" + "---:|" * (episodes + 1),
     ]
     for trajectories, results in series.by_trajectories.items():
         values = " | ".join(f"{interval.value:.1f}" for interval in along_chain(results))
-        lines.append(f"| {trajectories} | {values} | {_text(rise(results))} |")
+        lines.append(f"| {trajectories} | {len(results)} | {values} | {_text(rise(results))} |")
     return [*lines, ""]
 
 
 def grid_lines(comparison: Comparison) -> list[str]:
-    """Write the grids of N in training x n at test as Markdown, one a series and statistic."""
+    """Write the grids of N in training x n at test as Markdown, one a series and statistic.
+
+    Where there is one seed, the interval is over its chains and says nothing of another training.
+    """
     lines = []
     for series in comparison.series:
         for statistic in STATISTICS:

@@ -9,13 +9,20 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentic_bpt.errors import InputError
-from agentic_bpt.evaluating import Evaluation, evaluate_run
-from agentic_bpt.experiment import Experiment, read_experiment, write_experiment
-from agentic_bpt.reports.results import write_json
+from agentic_bpt.evaluating import Evaluation, evaluate_run, settings_of
+from agentic_bpt.experiment import (
+    FILE_NAME,
+    Experiment,
+    first_difference,
+    read_experiment,
+    write_experiment,
+)
+from agentic_bpt.reports.results import read_result, write_json
 from agentic_bpt.run import only_run, train_run
 
 REQUEST = "request.json"
@@ -34,7 +41,7 @@ class Cell:
     column: str
     """Name of the column, unique among those of the table."""
     experiment: Experiment
-    """With store and seed."""
+    """With store, its data hash and seed."""
     evaluation: Evaluation
     """What is rolled out at the end."""
     folder: Path
@@ -76,6 +83,47 @@ def state_of(cell: Cell) -> State:
         return State(str(found["kind"]), str(found["why"]))
     except (OSError, ValueError, KeyError):
         return State("pending")
+
+
+def require_own(cells: Sequence[Cell]) -> None:
+    """Refuse what another experiment left in the folder of a cell, before it is taken for its own.
+
+    A run says all of its experiment; a result that was carried here without its run says less.
+
+    Raises:
+        InputError: the first difference.
+    """
+    for cell in cells:
+        difference = None
+        if (cell.folder / FILE_NAME).exists():
+            difference = first_difference(cell.experiment, read_experiment(cell.folder))
+        elif cell.result.exists():
+            difference = _difference(cell)
+        if difference:
+            raise InputError(
+                f"{cell.folder}: holds another experiment: {difference}; give another --workdir, "
+                "or remove it"
+            )
+
+
+def _difference(cell: Cell) -> str | None:
+    try:
+        there = read_result(cell.result)
+    except InputError:
+        return None  # of whom it is, nobody knows; the report leaves it out, and says so
+    experiment = cell.experiment
+    pairs = {
+        "task": (there.task, cell.task),
+        "method": (there.method, experiment.method),
+        "seed": (there.seed, experiment.seed),
+        "steps": (there.training["steps"], experiment.loop.steps),
+        "settings": (there.settings, settings_of(experiment)),
+        "data_hash": (there.dataset.data_hash, experiment.data_hash),
+    }
+    for name, (theirs, ours) in pairs.items():
+        if theirs != ours:
+            return f"{name} is {theirs!r} there and {ours!r} here"
+    return None
 
 
 def record(cell: Cell, state: State) -> State:

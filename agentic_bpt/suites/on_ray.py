@@ -67,11 +67,15 @@ class RayProcess:
                 self.returncode = DIED
         return self.returncode
 
-    def wait(self) -> None:
-        """End it: on Ctrl-C nobody is left to whom it could report."""
+    def terminate(self) -> None:
+        """End it."""
         import ray  # pyright: ignore[reportMissingImports]
 
         ray.cancel(self._result, force=True)
+
+    def wait(self) -> None:
+        """End it: on Ctrl-C nobody is left to whom it could report."""
+        self.terminate()
 
 
 def _run(command: list[str], where: str, log: str) -> int:
@@ -83,6 +87,7 @@ def _run(command: list[str], where: str, log: str) -> int:
             stdout=handle,
             stderr=subprocess.STDOUT,
             preexec_fn=_end_with_parent,
+            env=os.environ | {"JAX_TRACEBACK_FILTERING": "off"},
         ).wait()
 
 

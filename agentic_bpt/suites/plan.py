@@ -48,6 +48,8 @@ def estimates(
     for cell in cells:
         bytes_ = predicted(cell, steps_of[cell.task], device)
         state = state_of(cell)
+        if state.kind == "oom":  # of another time, limit or device
+            state = State("pending")
         if state.kind != "done":
             state = oom_state(bytes_) or state
         seconds = None
@@ -59,11 +61,24 @@ def estimates(
 
 
 def runnable(found: Sequence[Estimate]) -> list[Cell]:
-    """Give the cells that fit; the others are recorded as out of memory."""
+    """Give the cells that fit; the others are recorded as out of memory, for the report."""
     for one in found:
         if one.state.kind == "oom":
             record(one.cell, one.state)
+        else:
+            one.cell.state_file.unlink(missing_ok=True)
     return [one.cell for one in found if one.state.kind != "oom"]
+
+
+def left_seconds(found: Sequence[Estimate]) -> float:
+    """Add up the predicted time of what is still to be trained; cells of one folder train once."""
+    trained = {one.cell.folder for one in found if one.state.kind == "done"}
+    left = {
+        one.cell.folder: one.training_seconds or 0.0
+        for one in found
+        if one.state.kind not in ("done", "oom") and one.cell.folder not in trained
+    }
+    return sum(left.values())
 
 
 def training_operations(experiment: Experiment, timesteps: int) -> float:
@@ -94,10 +109,10 @@ def print_estimates(found: Sequence[Estimate], console: Console) -> None:
             "-" if one.training_seconds is None else f"{one.training_seconds:,.0f} s",
             f"{steps:,}",
         )
-    left = sum(one.training_seconds or 0.0 for one in found if one.state.kind == "pending")
+    hours = left_seconds(found) / 3600
     table.caption = (
         f"memory and time of training are predictions, time at {SHARE_OF_PEAK:.0%} of the device's "
         "float32 peak (measured here; of a device that is not present, without tensor cores); an "
-        f"MLP fits anywhere and takes minutes; left to train: {left / 3600:,.1f} hours"
+        f"MLP fits anywhere and takes minutes; left to train: {hours:,.1f} hours"
     )
     console.print(table)

@@ -26,6 +26,8 @@ ATTEMPTS = 2
 """A cell whose process is killed is tried again, this often in all."""
 COMMAND = (sys.executable, "-m", "agentic_bpt.suites.cell")
 """What is started for a cell, with its folder behind."""
+CELL_ENVIRONMENT = os.environ | {"JAX_TRACEBACK_FILTERING": "off"}
+"""As this process was started, but a traceback ends in the reason and not in a remark of JAX's."""
 _POLL_SECONDS = 0.1
 _LOG = "log.txt"
 
@@ -37,6 +39,14 @@ class Running(NamedTuple):
     process: subprocess.Popen | RayProcess
     cores: list[int]
     attempt: int
+
+
+def leave_memory_to_cells() -> None:
+    """Let this process take of an accelerator only what it uses: its cells need the rest.
+
+    To be called before JAX starts. Cells themselves are started in `CELL_ENVIRONMENT`.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def predicted(cell: Cell, episode_steps: int, device: str | None = None) -> Prediction | None:
@@ -104,6 +114,11 @@ def run_cells(
         for one in running:  # the terminal sent them the signal too: they write a checkpoint
             one.process.wait()
         raise
+    except BaseException:
+        for one in running:
+            one.process.terminate()
+            one.process.wait()
+        raise
     return {cell.name: state_of(cell) for cell in cells}
 
 
@@ -119,7 +134,9 @@ def _start(cell: Cell, cores: list[int], attempt: int, ray: str | None) -> Runni
     if ray is not None:
         return Running(cell, RayProcess(run, log), cores, attempt)
     with log.open("ab") as handle:
-        process = subprocess.Popen(run, stdout=handle, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            run, stdout=handle, stderr=subprocess.STDOUT, env=CELL_ENVIRONMENT
+        )
     return Running(cell, process, cores, attempt)
 
 

@@ -57,11 +57,10 @@ def write_suite_report(
     for row in rows:
         if row.store is None:
             unmeasured |= {(row.task, title): "not run" for title in titles.values()}
-    trained = set()
+    shared = {}
     for cell in cells:
         state = state_of(cell)
         if state.kind == "done":
-            trained.add(cell.column)
             try:
                 results.append(read_result(cell.result))
             except InputError as error:
@@ -69,11 +68,8 @@ def write_suite_report(
                 unmeasured[cell.task, titles[cell.column]] = "unreadable"
         elif state.kind in ("oom", "failed"):
             unmeasured.setdefault((cell.task, titles[cell.column]), state.why)
-    shared = {
-        column.title: titles[column.shared_with]
-        for column in columns
-        if column.shared_with and column.name not in trained
-    }
+        elif cell.shared_with:
+            shared[cell.task, titles[cell.column]] = titles[cell.shared_with]
     table = build_suite_table(
         results,
         tasks=[row.task for row in rows],

@@ -186,15 +186,18 @@ def cells_of(
         if row.store is None:
             continue
         with Store.open(row.store) as store:
-            timesteps = episode_steps(store)
+            timesteps, data = episode_steps(store), store.data_hash
         for seed in range(seeds):
             for column in columns_of(preset):
                 experiment = experiment_of(preset, column, timesteps, steps=steps)
+                experiment = dataclasses.replace(
+                    experiment, store=str(row.store), data_hash=data, seed=seed
+                )
                 cells.append(
                     Cell(
                         task=row.task,
                         column=column.name,
-                        experiment=dataclasses.replace(experiment, store=str(row.store), seed=seed),
+                        experiment=experiment,
                         evaluation=evaluation,
                         folder=workdir / row.task / f"{column.name}-seed{seed}",
                         shared_with=column.shared_with,

@@ -15,9 +15,9 @@ from agentic_bpt.progress import counting
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.run import episode_steps
 from agentic_bpt.suites.attribution import BOUND, STEPS, scheme_distances
-from agentic_bpt.suites.cell import Cell, State
+from agentic_bpt.suites.cell import Cell, State, require_own
 from agentic_bpt.suites.plan import estimates, print_estimates, runnable
-from agentic_bpt.suites.runner import run_cells
+from agentic_bpt.suites.runner import leave_memory_to_cells, run_cells
 from agentic_bpt.suites.suite_report import SuiteReport, film_cells, write_suite_report
 from agentic_bpt.suites.table5 import cells_of, columns_of, preset_named, rows_of
 
@@ -52,13 +52,15 @@ def run_table5(
     chosen = preset_named(preset)
     if seeds < 1 or workers < 1:
         raise InputError(f"--seeds and --workers must be at least 1, got {seeds} and {workers}")
+    leave_memory_to_cells()
     if device is not None and not dry_run:
         raise InputError(f"--device {device} is asked about only: add --dry-run")
     stores = workdir / "stores"
     with counting("ingest", "episodes") as advance:
         rows = rows_of(data, tasks, episodes=episodes, stores=stores, progress=advance)
     cells = cells_of(chosen, rows, seeds=seeds, steps=steps, workdir=workdir)
-    selected = [c for c in cells if not only or any(fnmatch.fnmatch(c.name, p) for p in only)]
+    require_own(cells)
+    selected = selected_cells(cells, only)
     if not selected:
         raise InputError(f"no cell is left to run: look at --data {data}, --tasks and --only")
     timesteps = {row.task: _timesteps(row.store) for row in rows if row.store}
@@ -69,7 +71,9 @@ def run_table5(
     print_estimates(found, console)
     if dry_run:
         return True
-    fitting = _shared_where_alike(runnable(found), workdir, console)
+    fitting = runnable(found)
+    prove_alike(fitting, workdir, console)
+    cells, fitting = shared_where_proved(cells, workdir), shared_where_proved(fitting, workdir)
 
     def report() -> SuiteReport:
         return write_suite_report(
@@ -102,28 +106,51 @@ def _timesteps(store: Path) -> int:
         return episode_steps(opened)
 
 
-def _shared_where_alike(cells: Sequence[Cell], workdir: Path, console: Console) -> list[Cell]:
-    """Let schemes share a training where a short one proves them alike, task by task."""
-    alike = {}
+def selected_cells(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
+    """Give the cells whose names match a pattern, and those whose trainings they share."""
+
+    def wanted(cell: Cell) -> bool:
+        return not only or any(fnmatch.fnmatch(cell.name, pattern) for pattern in only)
+
+    shared = {(cell.task, cell.shared_with, cell.experiment.seed) for cell in cells if wanted(cell)}
+    return [c for c in cells if wanted(c) or (c.task, c.column, c.experiment.seed) in shared]
+
+
+def prove_alike(cells: Sequence[Cell], workdir: Path, console: Console) -> None:
+    """Train schemes that would share a training for a few steps, task by task; say how it went."""
+    first = {cell.task: cell for cell in reversed(cells) if cell.shared_with}
+    for task, cell in first.items():
+        data = cell.experiment.data_hash
+        worst = _worst_distance(task, data, workdir)
+        if worst is None:
+            distances = scheme_distances(cell.experiment, Path(cell.experiment.store))
+            document = {"task": task, "steps": STEPS, "data_hash": data, "distances": distances}
+            write_json(workdir / task / SCHEMES_FILE, document)
+            worst = max(distances.values())
+        verdict = "share one training" if worst <= BOUND else "are trained apart"
+        console.print(
+            f"{task}: after {STEPS} steps of SGD the schemes are {worst:.1e} of the distance "
+            f"moved apart (bound {BOUND:g}): they {verdict}"
+        )
+
+
+def shared_where_proved(cells: Sequence[Cell], workdir: Path) -> list[Cell]:
+    """Let a cell have a training of its own where its scheme was not shown to train alike."""
+    found = []
     for cell in cells:
-        if cell.shared_with and cell.task not in alike:
-            alike[cell.task] = _schemes_alike(cell, workdir / cell.task / SCHEMES_FILE, console)
-    return [
-        cell if alike.get(cell.task) else dataclasses.replace(cell, shared_with=None)
-        for cell in cells
-    ]
+        worst = _worst_distance(cell.task, cell.experiment.data_hash, workdir)
+        if worst is None or worst > BOUND:
+            cell = dataclasses.replace(cell, shared_with=None)
+        found.append(cell)
+    return found
 
 
-def _schemes_alike(cell: Cell, path: Path, console: Console) -> bool:
-    if path.exists():
-        distances = json.loads(path.read_text())["distances"]
-    else:
-        distances = scheme_distances(cell.experiment, Path(cell.experiment.store))
-        write_json(path, {"task": cell.task, "steps": STEPS, "distances": distances})
-    worst = max(distances.values())
-    verdict = "share one training" if worst <= BOUND else "are trained apart"
-    console.print(
-        f"{cell.task}: after {STEPS} steps of SGD the schemes are {worst:.1e} of the distance "
-        f"moved apart (bound {BOUND:g}): they {verdict}"
-    )
-    return worst <= BOUND
+def _worst_distance(task: str, data_hash: str, workdir: Path) -> float | None:
+    """Read how far apart schemes ended on these data; None where it was not measured."""
+    path = workdir / task / SCHEMES_FILE
+    if not path.exists():
+        return None
+    document = json.loads(path.read_text())
+    if document.get("data_hash") != data_hash:
+        return None
+    return max(document["distances"].values())

@@ -38,23 +38,30 @@ def grid_cells(grid: Grid, preset: Preset, *, steps: int | None, workdir: Path) 
     """Compose the cells at equal updates and equal timesteps an update, N by N.
 
     Raises:
-        InputError: a store with fewer training episodes than the largest N.
+        InputError: a store with fewer training episodes than the largest N or the longest prompt.
     """
     with Store.open(grid.store) as store:
         timesteps, episodes = episode_steps(store), len(store.training)
+        store_of = {"store": str(grid.store), "data_hash": store.data_hash}
     too_many = [n for n in grid.trajectories if n > episodes]
     if too_many:
         raise InputError(
             f"{grid.store}: has {episodes} training episodes: too few for chains of "
             f"{too_many[0]}; leave it out of --trajectories"
         )
+    for prompt in grid.prompts:
+        if not 0 <= prompt <= episodes:
+            raise InputError(
+                f"--prompts must be from 0 to {episodes}, the training episodes of {grid.store}; "
+                f"got {prompt}"
+            )
     columns = [column_of(n) for n in grid.trajectories]
     columns += [Column(name=method, method=method) for method in YARDSTICKS]
     cells = []
     for seed in range(grid.seeds):
         for column in columns:
             experiment = experiment_of(preset, column, timesteps, steps=steps)
-            experiment = dataclasses.replace(experiment, store=str(grid.store), seed=seed)
+            experiment = dataclasses.replace(experiment, **store_of, seed=seed)
             folder = workdir / grid.task / f"{column.name}-seed{seed}"
             cells += _evaluated(grid, preset, column.name, experiment, folder)
     return cells
@@ -88,14 +95,20 @@ def _evaluated(
     ]
 
 
+def plain_cells(cells: Sequence[Cell]) -> list[Cell]:
+    """Give the cells of AT without a prompt."""
+    plain = [cell for cell in cells if cell.column.startswith("at-")]
+    return [cell for cell in plain if not cell.evaluation.prompt_trajectories]
+
+
 def equal_time_cells(cells: Sequence[Cell], timesteps: int) -> list[Cell]:
     """Compose a second set of cells that train as long as the slowest of one seed did.
 
-    The updates of each N are scaled by its measured tokens/s, so a small N sees more data.
+    The updates of each N are scaled by its measured tokens/s, so a small N sees more data. They are
+    part of a folder's name: with another slowest N they are others.
     """
     again = []
-    plain = [cell for cell in cells if cell.column.startswith("at-")]
-    plain = [cell for cell in plain if not cell.evaluation.prompt_trajectories]
+    plain = plain_cells(cells)
     for seed in sorted({cell.experiment.seed for cell in plain}):
         of_seed = [cell for cell in plain if cell.experiment.seed == seed]
         seconds = {cell.column: training_seconds(cell, timesteps) for cell in of_seed}
@@ -108,7 +121,7 @@ def equal_time_cells(cells: Sequence[Cell], timesteps: int) -> list[Cell]:
                     cell,
                     column=f"{cell.column}-time",
                     experiment=dataclasses.replace(cell.experiment, loop=loop),
-                    folder=cell.folder.with_name(f"{cell.column}-time-seed{seed}"),
+                    folder=cell.folder.with_name(f"{cell.column}-{steps}-updates-seed{seed}"),
                 )
             )
     return again

@@ -23,9 +23,9 @@ from agentic_bpt.reports.trajectory_count import (
     grid_lines,
 )
 from agentic_bpt.run import episode_steps
-from agentic_bpt.suites.cell import Cell, State, state_of
+from agentic_bpt.suites.cell import Cell, State, require_own, state_of
 from agentic_bpt.suites.plan import estimates, print_estimates, runnable
-from agentic_bpt.suites.runner import predicted, run_cells
+from agentic_bpt.suites.runner import leave_memory_to_cells, predicted, run_cells
 from agentic_bpt.suites.table5 import preset_named
 from agentic_bpt.suites.trajectory_count import (
     YARDSTICKS,
@@ -33,6 +33,7 @@ from agentic_bpt.suites.trajectory_count import (
     column_of,
     equal_time_cells,
     grid_cells,
+    plain_cells,
 )
 from agentic_bpt.whole_file import write_whole
 
@@ -59,6 +60,9 @@ def run_trajectory_count(
     """
     if min(*trajectories, *test, seeds, workers) < 1:
         raise InputError("--trajectories, --test, --seeds and --workers must be at least 1")
+    if equal_time and 0 not in prompts:
+        raise InputError("--equal-time is about chains without a prompt: add 0 to --prompts")
+    leave_memory_to_cells()
     console = Console(width=None if Console().is_terminal else 130)
     with Store.open(store) as opened:
         task, timesteps = opened.task, episode_steps(opened)
@@ -66,22 +70,32 @@ def run_trajectory_count(
     grid = Grid(task, store, tuple(counts), tuple(tests), tuple(sorted(set(prompts))), seeds)
     chosen = preset_named(preset)
     cells = grid_cells(grid, chosen, steps=steps, workdir=workdir)
+    require_own(cells)
     found = estimates(cells, {task: timesteps})
     print_estimates(found, console)
+    if equal_time:
+        longest = max(one.training_seconds or 0.0 for one in found)
+        hours = longest * len(counts) * seeds / 3600
+        console.print(f"--equal-time trains each N once more: at most {hours:,.1f} hours")
     if dry_run:
         return True
     fitting = runnable(found)
 
     def changed(cell: Cell, state: State, left: int) -> None:
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
-        write_comparison(grid, fitting, timesteps, out=workdir / "report")
+        write_comparison(grid, cells, timesteps, out=workdir / "report")
 
     states = run_cells(fitting, workers=workers, ray=ray, changed=changed)
-    if equal_time and all(state.kind == "done" for state in states.values()):
-        again = equal_time_cells(fitting, timesteps)
-        fitting += again
-        states |= run_cells(again, workers=workers, ray=ray, changed=changed)
-    path = write_comparison(grid, fitting, timesteps, out=workdir / "report")
+    if equal_time:
+        waits_for = [c.name for c in plain_cells(fitting) if state_of(c).kind != "done"]
+        if waits_for:
+            console.print(f"equal time is not known yet: it waits for {', '.join(waits_for)}")
+        else:
+            again = equal_time_cells(fitting, timesteps)
+            require_own(again)
+            cells += again
+            states |= run_cells(again, workers=workers, ray=ray, changed=changed)
+    path = write_comparison(grid, cells, timesteps, out=workdir / "report")
     if path is None:
         raise InputError(f"{workdir}: no cell of AT is done, so there is no curve to draw")
     console.print(f"written: {path}")
@@ -91,11 +105,19 @@ def run_trajectory_count(
 def write_comparison(
     grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: Path
 ) -> Path | None:
-    """Write trajectory_count.md, .csv and .png of the cells that are done; None without any."""
+    """Write trajectory_count.md, .csv and .png of the cells that are done; None without any.
+
+    What is not done, cannot be read or holds returns that are not finite is listed with the reason.
+    """
     results: dict[str, list[Result]] = defaultdict(list)
+    left_out = []
     for cell in cells:
-        if state_of(cell).kind == "done":
-            results[cell.column].append(read_result(cell.result))
+        try:
+            result = _result_of(cell)
+        except InputError as error:
+            left_out.append(f"- {cell.name}: {error}")
+        else:
+            results[cell.column].append(result)
     series = []
     suffixes = {"": "equal updates", "-time": "equal time"}
     suffixes |= {f"-prompt{k}": f"equal updates, prompt of {k}" for k in grid.prompts if k}
@@ -127,11 +149,27 @@ def write_comparison(
         "",
         *cost_lines(comparison),
         "",
+        *(["**Left out**", "", *left_out, ""] if left_out else []),
         provenance(every),
     ]
     path = out / "trajectory_count.md"
     write_whole(path, ("\n".join(lines) + "\n").encode())
     return path
+
+
+def _result_of(cell: Cell) -> Result:
+    """Read the result of a cell.
+
+    Raises:
+        InputError: there is none that can be shown.
+    """
+    state = state_of(cell)
+    if state.kind != "done":
+        raise InputError("not run" if state.kind == "pending" else state.why)
+    result = read_result(cell.result)
+    if not result.is_finite:
+        raise InputError(f"{cell.result}: holds returns that are not finite")
+    return result
 
 
 def _cost(

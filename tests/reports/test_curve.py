@@ -45,8 +45,8 @@ def test_along_the_chain_is_the_mean_over_seeds_and_chains(comparison):
 
 def test_lines_say_what_was_measured(comparison):
     chain = "\n".join(chain_lines(comparison))
-    assert "| 1 | 25.0 | 40.0 | 15.0 [" in chain
-    assert "| 2 | 100.0 | 85.0 | -15.0 [" in chain
+    assert "| 1 | 2 | 25.0 | 40.0 | 15.0 [" in chain
+    assert "| 2 | 1 | 100.0 | 85.0 | -15.0 [" in chain
     grid = grid_lines(comparison)
     mean = grid[grid.index("**equal updates: the mean of n episodes**") :]
     assert any(line.startswith("| 1 | 2 | 25.0 [") and " 32.5 [" in line for line in mean)

@@ -103,11 +103,12 @@ def test_schemes_that_share_a_training_show_it_and_say_so(tmp_path: Path):
         ["walker_run", "walker_walk"],
         ["AT N=32", "AT+ME N=32", "AT+BPT N=32"],
         unmeasured={("walker_run", "AT N=32"): "oom: 165 GB of 80 GB"},
-        shared={"AT N=32": "AT+BPT N=32", "AT+ME N=32": "AT+BPT N=32"},
+        shared={("walker_run", c): "AT+BPT N=32" for c in ("AT N=32", "AT+ME N=32")},
     )
     vanilla, efficient, blockwise = (table.cells["walker_run", c] for c in table.columns)
     assert (vanilla.returns, vanilla.unmeasured) == ({}, "oom: 165 GB of 80 GB")
     assert efficient.returns == blockwise.returns
+    assert not table.cells["walker_walk", "AT+ME N=32"].returns
     assert (efficient.published, blockwise.published) == ("oom", 105.88)
     assert "AT+ME N=32 takes the trainings of AT+BPT N=32" in render_suite_markdown(table)
 

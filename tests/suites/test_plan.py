@@ -3,7 +3,8 @@
 import pytest
 
 from agentic_bpt.blockwise.devices import DEVICES
-from agentic_bpt.suites.plan import SHARE_OF_PEAK, estimates
+from agentic_bpt.suites.cell import State, record, state_of
+from agentic_bpt.suites.plan import SHARE_OF_PEAK, estimates, left_seconds, runnable
 from agentic_bpt.suites.table5 import PRESETS, Row, cells_of
 from tests.builders import make_store
 
@@ -28,6 +29,28 @@ def test_time_is_operations_over_a_share_of_the_peak(cells):
     attention = 200_000 * 4 * 3 * 3.5 * (2 * 2 * 32_000**2 * 128 / 2)
     seconds = attention / (SHARE_OF_PEAK * 66.9e12)
     assert found["at-n32-blockwise"].training_seconds == pytest.approx(seconds, rel=0.05)
+
+
+def test_out_of_memory_is_judged_anew(cells):
+    steps_of = {"cartpole_swingup": 1000}
+    (cell,) = [cell for cell in cells if cell.column == "at-n32-blockwise"]
+    record(cell, State("oom", "oom: 5 GB predicted of 4"))
+    (found,) = estimates([cell], steps_of, "h100-80gb")
+    assert found.state.kind == "pending"
+    assert left_seconds([found]) == found.training_seconds
+    assert runnable([found]) == [cell]
+    assert state_of(cell).kind == "pending"
+
+
+def test_what_trains_once_or_not_at_all_counts_so(cells):
+    found = {o.cell.column: o for o in estimates(cells, {"cartpole_swingup": 1000}, "h100-80gb")}
+    dt, at = found["dt"], found["at-n4-blockwise"]
+    assert dt.training_seconds
+    assert at.training_seconds
+    again = dt._replace(state=State("failed", "why"))
+    assert left_seconds([dt, again, at]) == dt.training_seconds + at.training_seconds
+    assert left_seconds([dt, dt._replace(state=State("done"))]) == 0
+    assert left_seconds([at._replace(state=State("oom"))]) == 0
 
 
 def test_no_time_is_said_where_none_is_taken_or_no_speed_is_known(cells):

@@ -3,20 +3,26 @@
 import json
 import os
 import sys
+import time
 
 import pytest
 
+from agentic_bpt.errors import InputError
 from agentic_bpt.evaluating import Evaluation
 from agentic_bpt.methods import preset_of
 from agentic_bpt.suites import runner
 from agentic_bpt.suites.cell import OUT_OF_MEMORY, USER_ERROR, Cell, state_of
 
 FAKE = """
-import json, os, pathlib, sys
+import json, os, pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])
 with open(folder / "begun", "a") as file:
     file.write("x")
 what = folder.name.split("-")[0]
+(folder / "environment").write_text(json.dumps(dict(os.environ)))
+if what == "slow":
+    (folder / "pid").write_text(str(os.getpid()))
+    time.sleep(600)
 times = len((folder / "begun").read_text())
 if what == "killed" and times == 1 or what == "murdered":
     os.kill(os.getpid(), 9)
@@ -91,6 +97,32 @@ def test_each_of_several_workers_has_its_share_of_the_cores(cells):
     (cell,) = cells("good")
     runner.run_cells([cell], workers=1)
     assert json.loads(cell.result.read_text()) == sorted(os.sched_getaffinity(0))
+
+
+def test_an_error_while_reporting_leaves_no_cell_running(cells):
+    slow, good = cells("slow", "good")
+
+    def changed(cell, state, left):
+        while not (slow.folder / "pid").exists():
+            time.sleep(0.05)
+        raise InputError("cannot report")
+
+    with pytest.raises(InputError, match="cannot report"):
+        runner.run_cells([slow, good], workers=2, changed=changed)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((slow.folder / "pid").read_text()), 0)
+
+
+def test_cells_have_an_accelerator_to_themselves_and_tell_the_reason(cells, monkeypatch):
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    monkeypatch.delenv(name, raising=False)
+    runner.leave_memory_to_cells()
+    assert os.environ[name] == "false"
+    (cell,) = cells("good")
+    runner.run_cells([cell], workers=1)
+    seen = json.loads((cell.folder / "environment").read_text())
+    assert name not in seen
+    assert seen["JAX_TRACEBACK_FILTERING"] == "off"
 
 
 def test_cells_of_one_folder_never_run_at_once(cells, tmp_path):

@@ -9,9 +9,11 @@ import pytest
 from agentic_bpt.environments.tasks import Environment
 from agentic_bpt.errors import InputError
 from agentic_bpt.exploration.collect import collect
+from agentic_bpt.reports.results import write_json
 from agentic_bpt.suites import runner
-from agentic_bpt.suites.table5 import PRESETS
-from agentic_bpt.suites.table5_run import run_table5
+from agentic_bpt.suites.table5 import PRESETS, Row, cells_of
+from agentic_bpt.suites.table5_run import run_table5, selected_cells, shared_where_proved
+from tests.builders import make_store
 
 
 @pytest.fixture
@@ -83,3 +85,39 @@ def test_from_data_to_page_and_not_twice(run, tmp_path, monkeypatch, capsys):
     assert "1 result files are left out" in capsys.readouterr().out
     assert "unreadable" in page.with_suffix(".md").read_text()
     assert not run(strict=True)
+
+
+def test_what_another_experiment_left_is_refused(run, tmp_path):
+    only = ("cartpole_swingup bc10-*",)
+    assert run(only=only)
+    with pytest.raises(InputError, match=r"loop.steps is 2 there and 3 here; give another --work"):
+        run(only=only, steps=3)
+    folder = tmp_path / "table5/cartpole_swingup/bc10-seed0"
+    (folder / "experiment.json").unlink()  # a result that was carried here without its run
+    assert run(only=only)
+    with pytest.raises(InputError, match="holds another experiment: steps is 2 there and 3 here"):
+        run(only=only, steps=3)
+
+
+def test_a_scheme_shares_only_what_was_proved_on_the_same_data(tmp_path):
+    rows = [Row(task, make_store(tmp_path / task, episodes=40), "") for task in ("a", "b", "c")]
+    cells = cells_of(PRESETS["cpu"], rows, seeds=1, steps=2, workdir=tmp_path)
+    data = cells[0].experiment.data_hash
+    for task, data_hash, worst in (("a", data, 1e-6), ("b", data, 0.1), ("c", "another", 1e-6)):
+        document = {"data_hash": data_hash, "distances": {"vanilla": worst}}
+        write_json(tmp_path / task / "schemes.json", document)
+    found = shared_where_proved(cells, tmp_path)
+    assert {(c.task, c.column) for c in found if c.shared_with} == {
+        ("a", "at-n16-vanilla"),
+        ("a", "at-n16-memory_efficient"),
+    }
+
+
+def test_a_scheme_that_shares_a_training_brings_it_along(tmp_path):
+    rows = [Row("cartpole_swingup", make_store(tmp_path, episodes=40), "")]
+    cells = cells_of(PRESETS["cpu"], rows, seeds=2, steps=2, workdir=tmp_path)
+    names = [cell.name for cell in selected_cells(cells, ["*vanilla-seed1"])]
+    assert names == [
+        "cartpole_swingup at-n16-vanilla-seed1",
+        "cartpole_swingup at-n16-blockwise-seed1",
+    ]

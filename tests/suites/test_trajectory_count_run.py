@@ -9,26 +9,21 @@ import pytest
 
 from agentic_bpt.datasets.store import ingest
 from agentic_bpt.errors import InputError
+from agentic_bpt.evaluating import settings_of
 from agentic_bpt.exploration.collect import collect
+from agentic_bpt.reports.results import write_json
 from agentic_bpt.suites import runner
+from agentic_bpt.suites.cell import State, record, require_own
 from agentic_bpt.suites.table5 import PRESETS
 from agentic_bpt.suites.trajectory_count import Grid, equal_time_cells, grid_cells
-from agentic_bpt.suites.trajectory_count_run import run_trajectory_count
+from agentic_bpt.suites.trajectory_count_run import run_trajectory_count, write_comparison
+from tests.builders import make_store
+from tests.reports.report_builders import result_document
 
 
 @pytest.fixture
 def store(tmp_path):
-    collect(
-        "cartpole_swingup",
-        expl_agent="random",
-        episodes=12,
-        out=tmp_path / "data",
-        action_repeat=100,
-        progress=False,
-    )
-    return ingest(
-        tmp_path / "data/cartpole/random", task="cartpole_swingup", out=tmp_path / "stores"
-    ).path
+    return make_store(tmp_path, episodes=12)
 
 
 @pytest.fixture
@@ -62,17 +57,26 @@ def rows_of(path) -> list[dict[str, str]]:
 
 
 def test_from_a_store_to_the_curve_and_not_twice(run, tmp_path, monkeypatch):
-    assert run(dry_run=True)
+    options = {"episodes": 12, "out": tmp_path / "played", "action_repeat": 100}
+    collect("cartpole_swingup", expl_agent="random", progress=False, **options)
+    source = tmp_path / "played/cartpole/random"
+    store = ingest(source, task="cartpole_swingup", out=tmp_path / "played").path
+    asked = {"store": store, "trajectories": (2,), "prompts": (0, 1), "equal_time": True}
+    assert run(**asked, dry_run=True)
     assert not (tmp_path / "curve/report").exists()
-    assert run()
+    assert run(**asked)
     page = tmp_path / "curve/report/trajectory_count.md"
     assert "along the chain" in page.read_text()
+    assert "Left out" not in page.read_text()
     found = rows_of(page.with_suffix(".csv"))
-    assert {row["series"] for row in found} == {"equal updates", "yardstick"}
+    series = {"equal updates", "equal updates, prompt of 1", "equal time", "yardstick"}
+    assert {row["series"] for row in found} == series
     yardsticks = {row["trajectories"] for row in found if row["series"] == "yardstick"}
     assert yardsticks == {"DT", "TD3", "TD3+BC"}
-    (of_n2,) = (tmp_path / "curve/cartpole_swingup/at-n2-blockwise-seed0").glob("evaluation-*.json")
-    returns_CN = np.array(json.loads(of_n2.read_text())["conditions"][0]["returns"])
+    folder = tmp_path / "curve/cartpole_swingup"
+    without, prompted = sorted((folder / "at-n2-blockwise-seed0").glob("evaluation-*.json"))
+    returns_CN = np.array(json.loads(without.read_text())["conditions"][0]["returns"])
+    assert json.loads(prompted.read_text())["protocol"]["prompt_trajectories"] == 1
     (last,) = (
         float(row["value"])
         for row in found
@@ -81,20 +85,63 @@ def test_from_a_store_to_the_curve_and_not_twice(run, tmp_path, monkeypatch):
     )
     assert last == pytest.approx(returns_CN[:, -1].mean())
     monkeypatch.setattr(runner, "_start", None)  # a cell that is done is not begun again
-    assert run()
+    assert run(**asked)
 
 
-def test_prompts_are_further_evaluations_of_one_training(run, tmp_path):
-    assert run(trajectories=(2,), prompts=(0, 1))
-    folder = tmp_path / "curve/cartpole_swingup/at-n2-blockwise-seed0"
-    assert len(list(folder.glob("evaluation-*.json"))) == 2
-    found = rows_of(tmp_path / "curve/report/trajectory_count.csv")
-    assert "equal updates, prompt of 1" in {row["series"] for row in found}
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"trajectories": (1, 99)}, "too few for chains of 99"),
+        ({"prompts": (0, 99)}, "--prompts must be from 0 to 11"),
+        ({"prompts": (-1,)}, "--prompts must be from 0 to 11"),
+        ({"prompts": (1,), "equal_time": True}, "add 0 to --prompts"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_training(run, tmp_path, changes, said):
+    with pytest.raises(InputError, match=said):
+        run(**changes)
+    assert not (tmp_path / "curve/cartpole_swingup").exists()
 
 
-def test_more_trajectories_than_episodes_are_refused(run):
-    with pytest.raises(InputError, match="too few for chains of 99"):
-        run(trajectories=(1, 99))
+def finish(cell) -> None:
+    """Leave the result that a cell would have, carried here without its run."""
+    experiment = cell.experiment
+    document = result_document(
+        method=experiment.method,
+        seed=experiment.seed,
+        task=cell.task,
+        settings=settings_of(experiment),
+        training={"steps": experiment.loop.steps, "median_tokens_per_second": 100.0},
+    )
+    document["dataset"]["data_hash"] = experiment.data_hash
+    write_json(cell.result, document)
+
+
+def test_what_cannot_be_shown_is_listed_and_what_is_not_ours_refused(store, tmp_path):
+    grid = Grid("cartpole_swingup", store, (1, 2, 4), (1, 2), (0,), seeds=1)
+    cells = grid_cells(grid, PRESETS["cpu"], steps=2, workdir=tmp_path)
+    assert write_comparison(grid, cells, 10, out=tmp_path) is None
+    *finished, out_of_memory = sorted(cells, key=lambda cell: cell.column == "at-n4-blockwise")
+    for cell in finished:
+        finish(cell)
+    require_own(cells)
+    record(out_of_memory, State("oom", "oom: 5 GB predicted of 4"))
+    of = {cell.column: cell.result for cell in cells}
+    of["at-n1-blockwise"].write_text(of["at-n1-blockwise"].read_text()[:100])
+    document = json.loads(of["dt"].read_text())
+    document["conditions"][0]["returns"][0][0] = None  # JSON has no NaN
+    of["dt"].write_text(json.dumps(document))
+    path = write_comparison(grid, cells, 10, out=tmp_path)
+    assert path
+    page = path.read_text()
+    assert "- cartpole_swingup at-n1-blockwise-seed0: " in page
+    assert "- cartpole_swingup at-n4-blockwise-seed0: oom: 5 GB predicted of 4" in page
+    assert f"- cartpole_swingup dt-seed0: {of['dt']}: holds returns that are not finite" in page
+    assert "| DT |" not in page
+    assert "| TD3 |" in page
+    more = grid_cells(grid, PRESETS["cpu"], steps=3, workdir=tmp_path)
+    with pytest.raises(InputError, match="steps is 2 there and 3 here"):
+        require_own(more)
 
 
 def test_at_equal_time_each_n_trains_as_long_as_the_slowest(store, tmp_path):
@@ -109,10 +156,8 @@ def test_at_equal_time_each_n_trains_as_long_as_the_slowest(store, tmp_path):
     again = equal_time_cells(cells, timesteps=10)
     steps = {cell.column: cell.experiment.loop.steps for cell in again}
     assert steps == {"at-n1-blockwise-time": 200, "at-n2-blockwise-time": 100}
+    assert [cell.folder.name for cell in again] == [
+        "at-n1-blockwise-200-updates-seed0",
+        "at-n2-blockwise-100-updates-seed0",
+    ]
     assert not {cell.folder for cell in again} & {cell.folder for cell in cells}
-
-
-def test_the_page_of_equal_time_holds_both(run, tmp_path):
-    assert run(equal_time=True)
-    found = rows_of(tmp_path / "curve/report/trajectory_count.csv")
-    assert {"equal updates", "equal time"} <= {row["series"] for row in found}
