@@ -145,15 +145,15 @@ def test_what_cannot_be_shown_is_listed_and_what_is_not_ours_refused(store, tmp_
 
 
 def test_at_equal_time_each_n_trains_as_long_as_the_slowest(store, tmp_path):
-    small = dataclasses.replace(PRESETS["cpu"], timesteps_per_update=20)
+    small = dataclasses.replace(PRESETS["cpu"], timesteps_per_update=2000)
     grid = Grid("cartpole_swingup", store, (1, 2), (1,), (0,), seeds=1)
     cells = grid_cells(grid, small, steps=100, workdir=tmp_path)
     for cell in cells:
-        # Both see 20 timesteps an update, so half the rate is twice the time.
+        # Both see 2,000 timesteps an update, so half the rate is twice the time.
         rate = {"at-n1-blockwise": 1000.0, "at-n2-blockwise": 500.0}.get(cell.column, 1.0)
         cell.folder.mkdir(parents=True)
         cell.result.write_text(json.dumps({"training": {"median_tokens_per_second": rate}}))
-    again = equal_time_cells(cells, timesteps=10)
+    again = equal_time_cells(cells, timesteps=1000)
     steps = {cell.column: cell.experiment.loop.steps for cell in again}
     assert steps == {"at-n1-blockwise-time": 200, "at-n2-blockwise-time": 100}
     assert [cell.folder.name for cell in again] == [
