@@ -25,7 +25,13 @@ from agentic_bpt.evaluation.in_context import InContext
 from agentic_bpt.experiment import replace_in
 from agentic_bpt.exploration.collect import collect
 from agentic_bpt.methods import preset_of
-from agentic_bpt.reports.context import Agent, context_lines, context_png, difference_lines
+from agentic_bpt.reports.context import (
+    Agent,
+    context_lines,
+    context_png,
+    difference_lines,
+    part_lines,
+)
 from agentic_bpt.run import train_run
 from agentic_bpt.whole_file import write_whole
 
@@ -159,6 +165,8 @@ def report(name: str) -> None:
         "\n".join(context_lines(agents)),
         "Differences of that score between agents in the same chains:",
         "\n".join(difference_lines(agents)),
+        "Where that score comes from (each part's own scale: 100 is the best of the data there):",
+        "\n".join(part_lines(agents)),
         f"Command: `python experiments/in_context.py {name} SEED ...`; {CHAINS} chains a seed; "
         f"data hash `{first['dataset']['data_hash']}`; versions {first['versions']}.",
     ]

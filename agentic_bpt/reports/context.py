@@ -24,6 +24,10 @@ CONTEXTS = {
 """What stands before the first rollout, by its name in a result."""
 
 
+GAP = 0.2
+"""Of the range of a parameter: so far apart, two neighbours belong to different parts."""
+
+
 class Agent(NamedTuple):
     """One agent over its seeds."""
 
@@ -107,6 +111,55 @@ def context_lines(agents: Sequence[Agent]) -> list[str]:
         counted = sum(scores(document, "none") is not None for document in agent.documents)
         lines.append(f"| {agent.label} | {counted} | {' | '.join(cells)} |")
     return lines
+
+
+def part_lines(agents: Sequence[Agent]) -> list[str]:
+    """Give in Markdown each agent's score within each part of the tasks: what the mean hides.
+
+    Parts are tasks with a name, else stretches of a parameter with a gap between them. An agent
+    that is shown nothing in training (N = 1) is scored after nothing. Empty for parameters of
+    several numbers.
+    """
+    parts = _parts(agents[0].documents[0])
+    if not parts:
+        return []
+    heads = [f"{name} ({len(chains)} chains)" for name, chains in parts.items()]
+    lines = [f"| agent, after | {' | '.join(heads)} |", "|---|" + "---:|" * len(parts)]
+    for agent in agents:
+        context = "none" if agent.told or agent.trajectories == 1 else "right"
+        cells = [f"{_part_score(agent, context, chains):.0f}" for chains in parts.values()]
+        lines.append(f"| {agent.label}, {CONTEXTS[context]} | {' | '.join(cells)} |")
+    return lines
+
+
+def _parts(document: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Sort chains into parts of the tasks: name -> numbers of chains."""
+    tasks = np.array(document["tasks"])
+    if None not in document["tasks"]:
+        return {name: np.flatnonzero(tasks == name) for name in dict.fromkeys(tasks.tolist())}
+    parameters_CD = np.array(document["parameters"])
+    if parameters_CD.shape[1] != 1:
+        return {}
+    values_C = parameters_CD[:, 0]
+    order_C = np.argsort(values_C)
+    gaps = np.diff(values_C[order_C])
+    ends = np.flatnonzero(gaps > GAP * np.ptp(values_C)) + 1
+    return {
+        f"{values_C[chains].min():.1f} to {values_C[chains].max():.1f}": chains
+        for chains in np.split(order_C, ends)
+    }
+
+
+def _part_score(agent: Agent, context: str, chains: np.ndarray) -> float:
+    """Score first rollouts in units of the part's own distance from random to the best."""
+    returns, base, best = [], [], []
+    for document in agent.documents:
+        (found,) = [c for c in document["conditions"] if c["context"] == context]
+        returns.append(np.array(found["returns"])[chains, 0].mean())
+        base.append(np.array(document["random"]["returns"])[chains].mean())
+        best.append(np.array(document["best_returns"])[chains].mean())
+    distance = np.mean(best) - np.mean(base)
+    return float(100 * (np.mean(returns) - np.mean(base)) / distance) if distance > 0 else np.nan
 
 
 def context_png(agents: Sequence[Agent]) -> bytes:

@@ -11,6 +11,7 @@ from agentic_bpt.reports.context import (
     context_png,
     difference,
     difference_lines,
+    part_lines,
     rollout_score,
     scores,
 )
@@ -75,6 +76,20 @@ def test_differences_are_of_the_same_chains_and_seeds():
     assert [cell.split(" ")[0] for cell in cells] == ["AT,", "100", "-", "67", "50"]
     found = difference(at, "none", at, "none", rollout=-1)
     assert found.value == pytest.approx((50 + 200 + 0 + 50 + 0 + 0) / 6)
+
+
+def test_parts_are_named_tasks_or_stretches_of_a_parameter():
+    named = document() | {"tasks": ["run", "walk", "run"], "parameters": [[0.0], [1.0], [0.0]]}
+    lines = part_lines([Agent("AT, N = 2", 2, False, [named]), Agent("DT", 1, False, [named])])
+    assert lines[0] == "| agent, after | run (2 chains) | walk (1 chains) |"
+    # run: random 10 and 6, best 20 and 6, returns 20 and 9; walk: 10, 30, 30.
+    assert lines[2] == "| AT, N = 2, the right task | 130 | 100 |"
+    assert lines[3] == "| DT, nothing | 30 | 0 |"
+    held_out = document() | {"parameters": [[2.1], [-2.0], [1.9]]}
+    (head, *_) = part_lines([Agent("told", 2, True, [held_out])])
+    assert head == "| agent, after | -2.0 to -2.0 (1 chains) | 1.9 to 2.1 (2 chains) |"
+    goals = document() | {"parameters": [[0.0, 1.0]] * 3}
+    assert part_lines([Agent("AT", 2, False, [goals])]) == []
 
 
 def test_the_picture_is_drawn():
