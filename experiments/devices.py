@@ -3,7 +3,7 @@
 Command:   python experiments/devices.py      (extras gpu-target and tpu-target; resumable)
 Time:      about two hours of one core, 4 GB of memory; no accelerator
 Expected:  experiments/results/devices/devices.md and its picture: the blockwise scheme holds about
-           twice the trajectories of the memory-efficient one on GPUs; on TPU v4 they are level
+           twice the trajectories of the memory-efficient one on GPUs, a quarter more on TPU v4
 """
 
 import sys
