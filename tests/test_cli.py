@@ -87,7 +87,9 @@ def test_the_lines_of_the_readme_act_in_gymnasium(job):
     lines = readme_example("agentic_bpt.load")
     lines = lines.replace("runs/at4", str(job / "at")).replace("trajectories=4", "trajectories=2")
     small = '"agentic_bpt/cartpole_swingup-v0", action_repeat=50'
-    lines = lines.replace('"agentic_bpt/walker_run-v0"', small).replace("range(4)", "range(2)")
+    theirs = '"agentic_bpt/walker_run-v0", action_repeat=1'
+    assert theirs in lines
+    lines = lines.replace(theirs, small).replace("range(4)", "range(2)")
     names = {}
     exec(lines, names)
     assert names["episode"] == 1
