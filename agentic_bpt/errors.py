@@ -1,4 +1,8 @@
-"""The one exception that is a user's mistake and not a fault of the program."""
+"""The one exception that is a user's mistake, and how a process is told to say its reason last."""
+
+REASON_LAST = {"JAX_TRACEBACK_FILTERING": "off"}
+"""Environment of a process whose last line is its reason: filtered, a traceback ends in a remark of
+JAX's."""
 
 
 class InputError(ValueError):

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from agentic_bpt.evaluation.policy import (
 from agentic_bpt.evaluation.rollout import rollout
 from agentic_bpt.evaluation.video import Recording, record_video
 from agentic_bpt.experiment import CriticAgent, Experiment, TransformerAgent
-from agentic_bpt.made_by import command_line
+from agentic_bpt.made_by import made_by
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.training.metrics import read_metrics
 
@@ -248,7 +247,7 @@ def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
     return {
         "format": 1,
         "kind": "evaluation",
-        "command": command or command_line(),
+        **made_by("jax", "dm_control", "mujoco", command=command),
         "run": str(run.workdir),
         "method": experiment.method,
         "task": run.data["task"],
@@ -260,8 +259,5 @@ def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:
             "median_tokens_per_second": float(np.median(rates)) if rates else None,
         },
         "dataset": run.data,
-        "versions": {
-            name: version(name) for name in ("agentic-bpt", "jax", "dm_control", "mujoco")
-        },
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -167,6 +167,17 @@ def first_difference(ours: Any, theirs: Any, *, ignore: tuple[str, ...] = ("stor
     return None
 
 
+def difference_from_run(experiment: Experiment, workdir: Path) -> str | None:
+    """Name the first difference from the run that a folder holds; None if none, or it holds none.
+
+    Raises:
+        InputError: its file cannot be read by this version.
+    """
+    if not (workdir / FILE_NAME).exists():
+        return None
+    return first_difference(experiment, read_experiment(workdir))
+
+
 def _flat(tree: dict, prefix: str = "") -> dict[str, Any]:
     flat = {}
     for name, value in tree.items():

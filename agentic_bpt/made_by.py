@@ -15,7 +15,13 @@ def command_line() -> str:
     return shlex.join([*program, *sys.argv[1:]])
 
 
-def made_by(*packages: str) -> dict[str, Any]:
-    """Give the command, and the versions of this package and of those it stood on."""
+def made_by(*packages: str, command: str | None = None) -> dict[str, Any]:
+    """Give the command, and the versions of this package and of those it stood on.
+
+    `command` is another one than this process's, where a process works for it.
+    """
     names = ("agentic-bpt", *packages)
-    return {"command": command_line(), "versions": {name: version(name) for name in names}}
+    return {
+        "command": command or command_line(),
+        "versions": {name: version(name) for name in names},
+    }

@@ -31,8 +31,7 @@ from agentic_bpt.experiment import (
     CriticAgent,
     Experiment,
     TransformerAgent,
-    first_difference,
-    read_experiment,
+    difference_from_run,
     write_experiment,
 )
 from agentic_bpt.exploration.offline_td3 import make_offline
@@ -263,12 +262,10 @@ def train_run(
     with held, Store.open(Path(experiment.store)) as store:
         experiment = dataclasses.replace(experiment, data_hash=store.data_hash)
         checkpoints = Checkpoints(workdir / CHECKPOINTS)
-        if (workdir / "experiment.json").exists():
-            difference = first_difference(experiment, read_experiment(workdir))
-            if difference:
-                raise InputError(
-                    f"{workdir}: holds another experiment: {difference}; give another --workdir"
-                )
+        if difference := difference_from_run(experiment, workdir):
+            raise InputError(
+                f"{workdir}: holds another experiment: {difference}; give another --workdir"
+            )
         devices = None if mesh is None else mesh_for(experiment, mesh)
         if first:
             write_experiment(experiment, workdir)

@@ -14,7 +14,7 @@ import jax
 
 from agentic_bpt.blockwise.devices import DEVICES, Device, device_named
 from agentic_bpt.blockwise.memory import Bytes, compiler_environment, missing_compiler, tree_bytes
-from agentic_bpt.errors import InputError
+from agentic_bpt.errors import REASON_LAST, InputError
 from agentic_bpt.experiment import Experiment, write_experiment
 from agentic_bpt.planner import child, formula
 from agentic_bpt.planner.cache import read_bytes, write_bytes
@@ -223,8 +223,7 @@ def answer_of(
         environment: all variables of the process.
         timeout: seconds until it is given up.
     """
-    # Filtered, a traceback ends in a remark of JAX's instead of the reason.
-    environment = environment | {"JAX_TRACEBACK_FILTERING": "off"}
+    environment = environment | REASON_LAST
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment, timeout=timeout

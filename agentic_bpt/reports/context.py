@@ -39,14 +39,16 @@ class Agent(NamedTuple):
     """What `evaluate_in_context` gave, one a seed."""
 
 
-def scores(document: Mapping[str, Any], context: str) -> np.ndarray | None:
+def scores(
+    document: Mapping[str, Any], context: str, chains: np.ndarray | slice = slice(None)
+) -> np.ndarray | None:
     """Give scores [C, N] of a condition as `chain_scores` does; None where it was not acted."""
     found = [c for c in document["conditions"] if c["context"] == context]
     if not found:
         return None
-    base_C = np.array(document["random"]["returns"]).mean(axis=1)
-    returns_CN = np.array(found[0]["returns"])
-    return chain_scores(returns_CN, base_C, np.array(document["best_returns"]))
+    base_C = np.array(document["random"]["returns"])[chains].mean(axis=1)
+    returns_CN = np.array(found[0]["returns"])[chains]
+    return chain_scores(returns_CN, base_C, np.array(document["best_returns"])[chains])
 
 
 def rollout_score(agent: Agent, context: str, rollout: int) -> Interval | None:
@@ -152,14 +154,9 @@ def _parts(document: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def _part_score(agent: Agent, context: str, chains: np.ndarray) -> float:
     """Score first rollouts in units of the part's own distance from random to the best."""
-    returns, base, best = [], [], []
-    for document in agent.documents:
-        (found,) = [c for c in document["conditions"] if c["context"] == context]
-        returns.append(np.array(found["returns"])[chains, 0].mean())
-        base.append(np.array(document["random"]["returns"])[chains].mean())
-        best.append(np.array(document["best_returns"])[chains].mean())
-    distance = np.mean(best) - np.mean(base)
-    return float(100 * (np.mean(returns) - np.mean(base)) / distance) if distance > 0 else np.nan
+    found = [scores(document, context, chains) for document in agent.documents]
+    kept = [scores_CN[:, 0].mean() for scores_CN in found if scores_CN is not None]
+    return float(np.mean(kept)) if kept else np.nan
 
 
 def context_png(agents: Sequence[Agent]) -> bytes:

@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from agentic_bpt.evaluation.protocol import Interval, bootstrap_interval
+from agentic_bpt.evaluation.protocol import Interval, along_the_chain, bootstrap_interval
 from agentic_bpt.reports.plots import COLORS, DOTS_PER_INCH, INK, MARKERS, figure_png, tidy
 from agentic_bpt.reports.results import Result
+from agentic_bpt.reports.table import Group
 
 STATISTICS = ("last", "mean")
 """Of the n episodes of a chain: the last one's return, and the mean of all."""
@@ -54,21 +55,24 @@ class Comparison(NamedTuple):
 
 def statistic_at(results: Sequence[Result], n: int, statistic: str) -> Interval:
     """Give a statistic of the first n episodes of every chain, over seeds and chains."""
-    returns_SCN = np.stack([result.main.returns[:, :n] for result in results])
+    returns_SCN = _returns(results)[..., :n]
     values_SC = returns_SCN[..., -1] if statistic == "last" else returns_SCN.mean(axis=-1)
     return bootstrap_interval(values_SC)
 
 
 def along_chain(results: Sequence[Result]) -> list[Interval]:
     """Give the return of each trajectory of the chain, in its order."""
-    returns_SCN = np.stack([result.main.returns for result in results])
-    return [bootstrap_interval(returns_SC) for returns_SC in np.moveaxis(returns_SCN, -1, 0)]
+    return along_the_chain(_returns(results))
 
 
 def rise(results: Sequence[Result]) -> Interval:
     """Give how much more the last trajectory returns than the first of its chain."""
-    returns_SCN = np.stack([result.main.returns for result in results])
+    returns_SCN = _returns(results)
     return bootstrap_interval(returns_SCN[..., -1] - returns_SCN[..., 0])
+
+
+def _returns(results: Sequence[Result]) -> np.ndarray:
+    return Group("", tuple(results)).returns
 
 
 def chain_lines(comparison: Comparison) -> list[str]:

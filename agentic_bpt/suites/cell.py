@@ -18,7 +18,7 @@ from agentic_bpt.evaluating import Evaluation, evaluate_run, settings_of
 from agentic_bpt.experiment import (
     FILE_NAME,
     Experiment,
-    first_difference,
+    difference_from_run,
     read_experiment,
     write_experiment,
 )
@@ -94,11 +94,10 @@ def require_own(cells: Sequence[Cell]) -> None:
         InputError: the first difference.
     """
     for cell in cells:
-        difference = None
-        if (cell.folder / FILE_NAME).exists():
-            difference = first_difference(cell.experiment, read_experiment(cell.folder))
-        elif cell.result.exists():
-            difference = _difference(cell)
+        carried = cell.result.exists() and not (cell.folder / FILE_NAME).exists()
+        difference = (
+            _difference(cell) if carried else difference_from_run(cell.experiment, cell.folder)
+        )
         if difference:
             raise InputError(
                 f"{cell.folder}: holds another experiment: {difference}; give another --workdir, "

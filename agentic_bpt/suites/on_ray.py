@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentic_bpt.errors import InputError
+from agentic_bpt.errors import REASON_LAST, InputError
 
 DIED = -signal.SIGKILL
 """Return code of a cell whose worker is gone, as of a process that was killed."""
@@ -87,7 +87,7 @@ def _run(command: list[str], where: str, log: str) -> int:
             stdout=handle,
             stderr=subprocess.STDOUT,
             preexec_fn=_end_with_parent,
-            env=os.environ | {"JAX_TRACEBACK_FILTERING": "off"},
+            env=os.environ | REASON_LAST,
         ).wait()
 
 

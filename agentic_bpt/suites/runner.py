@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentic_bpt.environments.tasks import task_spec
+from agentic_bpt.errors import REASON_LAST
 from agentic_bpt.experiment import TransformerAgent
 from agentic_bpt.made_by import command_line
 from agentic_bpt.planner.prediction import Prediction, predict
@@ -26,8 +27,8 @@ ATTEMPTS = 2
 """A cell whose process is killed is tried again, this often in all."""
 COMMAND = (sys.executable, "-m", "agentic_bpt.suites.cell")
 """What is started for a cell, with its folder behind."""
-CELL_ENVIRONMENT = os.environ | {"JAX_TRACEBACK_FILTERING": "off"}
-"""As this process was started, but a traceback ends in the reason and not in a remark of JAX's."""
+CELL_ENVIRONMENT = os.environ | REASON_LAST
+"""As this process was started."""
 _POLL_SECONDS = 0.1
 _LOG = "log.txt"
 

@@ -1,7 +1,7 @@
 """`agentic-bpt compare-trajectories`: run the cells of the curve, and report it."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from agentic_bpt.reports.trajectory_count import (
 from agentic_bpt.run import episode_steps
 from agentic_bpt.suites.cell import Cell, State, require_own, state_of
 from agentic_bpt.suites.plan import estimates, print_estimates, runnable
-from agentic_bpt.suites.runner import leave_memory_to_cells, predicted, run_cells
+from agentic_bpt.suites.runner import leave_memory_to_cells, run_cells
 from agentic_bpt.suites.table5 import preset_named
 from agentic_bpt.suites.trajectory_count import (
     YARDSTICKS,
@@ -80,10 +80,11 @@ def run_trajectory_count(
     if dry_run:
         return True
     fitting = runnable(found)
+    predicted = {one.cell.column: one.bytes.total for one in found if one.bytes}
 
     def changed(cell: Cell, state: State, left: int) -> None:
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
-        write_comparison(grid, cells, timesteps, out=workdir / "report")
+        write_comparison(grid, cells, predicted, out=workdir / "report")
 
     states = run_cells(fitting, workers=workers, ray=ray, changed=changed)
     if equal_time:
@@ -95,7 +96,7 @@ def run_trajectory_count(
             require_own(again)
             cells += again
             states |= run_cells(again, workers=workers, ray=ray, changed=changed)
-    path = write_comparison(grid, cells, timesteps, out=workdir / "report")
+    path = write_comparison(grid, cells, predicted, out=workdir / "report")
     if path is None:
         raise InputError(f"{workdir}: no cell of AT is done, so there is no curve to draw")
     console.print(f"written: {path}")
@@ -103,11 +104,12 @@ def run_trajectory_count(
 
 
 def write_comparison(
-    grid: Grid, cells: Sequence[Cell], timesteps: int, *, out: Path
+    grid: Grid, cells: Sequence[Cell], predicted: Mapping[str, int], *, out: Path
 ) -> Path | None:
     """Write trajectory_count.md, .csv and .png of the cells that are done; None without any.
 
-    What is not done, cannot be read or holds returns that are not finite is listed with the reason.
+    `predicted` gives the bytes of a training step of each column. What is not done, cannot be read
+    or holds returns that are not finite is listed with the reason.
     """
     results: dict[str, list[Result]] = defaultdict(list)
     left_out = []
@@ -130,7 +132,7 @@ def write_comparison(
         return None
     marks = {paper_column(name, {}): results[name] for name in YARDSTICKS if results.get(name)}
     plain = {n: results[column_of(n).name] for n in grid.trajectories}
-    costs = [_cost(n, cells, of, timesteps) for n, of in plain.items() if of]
+    costs = [_cost(n, of, predicted[column_of(n).name]) for n, of in plain.items() if of]
     comparison = Comparison(grid.task, series, grid.test, marks, costs)
     picture = out / "trajectory_count.png"
     write_whole(picture, curve_png(comparison))
@@ -172,18 +174,13 @@ def _result_of(cell: Cell) -> Result:
     return result
 
 
-def _cost(
-    trajectories: int, cells: Sequence[Cell], results: Sequence[Result], timesteps: int
-) -> Cost:
-    cell = next(cell for cell in cells if cell.column == column_of(trajectories).name)
-    bytes_ = predicted(cell, timesteps)
-    assert bytes_ is not None
+def _cost(trajectories: int, results: Sequence[Result], predicted_bytes: int) -> Cost:
     rates = [result.training["median_tokens_per_second"] for result in results]
     seconds = [result.seconds["model"] + result.seconds["physics"] for result in results]
     return Cost(
         trajectories=trajectories,
-        predicted_bytes=bytes_.total,
+        predicted_bytes=predicted_bytes,
         tokens_per_second=float(np.mean(rates)),
-        updates=cell.experiment.loop.steps,
+        updates=results[0].training["steps"],
         evaluation_seconds=float(np.mean(seconds)),
     )
