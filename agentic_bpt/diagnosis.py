@@ -35,7 +35,7 @@ from agentic_bpt.reports.results import PATTERN, Result, read_result, write_json
 
 FILE_NAME = "diagnosis.json"
 
-FORMAT = 1
+FORMAT = 2
 """Of the file; it changes when a number comes to mean another thing."""
 
 TARGET_CHAINS = 1_000

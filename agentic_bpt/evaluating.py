@@ -47,10 +47,6 @@ class Evaluation(NamedTuple):
     multipliers: tuple[float, ...] = TARGET_MULTIPLIERS
     """What an agent that is asked for a return is asked for, in units of it; 1.0 first."""
 
-    def check(self) -> None:
-        """Refuse empty evaluations."""
-        check_counts(self)
-
     def file_name(self) -> str:
         """Name the result file: one a protocol."""
         return f"evaluation-n{self.trajectories}-chains{self.chains}-{self._start}.json"
@@ -79,7 +75,7 @@ def evaluate_run(
     Raises:
         InputError: a wrong argument, or a run that cannot be loaded.
     """
-    evaluation.check()
+    check_counts(evaluation)
     run = load_run(workdir)
     conditioned = isinstance(run.experiment.agent, TransformerAgent)
     multipliers = evaluation.multipliers if conditioned else (1.0,)
@@ -147,7 +143,7 @@ def film_run(workdir: Path, evaluation: Evaluation) -> Recording:
     Raises:
         InputError: a wrong argument, or a run that cannot be loaded.
     """
-    evaluation.check()
+    check_counts(evaluation)
     run = load_run(workdir)
     target = run.data["best"] if evaluation.target_return is None else evaluation.target_return
     policy = run.policy()
@@ -179,6 +175,8 @@ def evaluate_hidden(
     agent = run.experiment.agent
     if not isinstance(agent, TransformerAgent) or not agent.hidden_task:
         raise InputError(f"{workdir}: was not trained with --hidden-task: use evaluate")
+    if agent.context_trajectories and options.prompt_trajectories:
+        raise InputError(f"{workdir}: has no room for a prompt: use --prompt-trajectories 0")
     with run.open_store() as store:
         episodes = HiddenEpisodes(store, hidden_tasks(agent.hidden_task), told=agent.told)
         found = evaluate_in_context(

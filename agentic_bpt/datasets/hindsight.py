@@ -45,10 +45,11 @@ class Chain(NamedTuple):
 def is_complete(
     received: npt.ArrayLike, target_return: npt.ArrayLike, last: npt.ArrayLike, *, completion: str
 ) -> np.ndarray:
-    """Say whether a trajectory counts as complete after rewards that add up to `received`.
+    """Say whether a trajectory counts as complete, having added up rewards to `received`.
 
-    The one definition for training and for acting; arguments broadcast. `last` marks the last
-    timestep of a trajectory.
+    The one definition for training and for acting; arguments broadcast. `received` is the sum of
+    the rewards so far for "final", and the largest that this sum has been for "reached"; `last`
+    marks the last timestep of a trajectory.
     """
     target_return = np.asarray(target_return)
     slack = TARGET_TOLERANCE * np.maximum(1.0, np.abs(target_return))
@@ -73,23 +74,33 @@ def chain_of_hindsight(
     """
     if not trajectories:
         raise ValueError("a chain needs at least one trajectory, got none")
-    if completion not in COMPLETIONS:
-        raise ValueError(f"completion must be one of {COMPLETIONS}, got {completion!r}")
     ordered = sorted(trajectories, key=lambda trajectory: trajectory.total_reward)
     if target_return is None:
         target_return = ordered[-1].total_reward
+    return pack(ordered, target_return=target_return, completion=completion)
+
+
+def pack(trajectories: Sequence[Trajectory], *, target_return: float, completion: str) -> Chain:
+    """Pack trajectories in the order given, all aimed at the target.
+
+    Raises:
+        ValueError: an unknown `completion`.
+    """
+    if completion not in COMPLETIONS:
+        raise ValueError(f"completion must be one of {COMPLETIONS}, got {completion!r}")
     returns_to_go, completions = [], []
-    for trajectory in ordered:
+    for trajectory in trajectories:
         received_T = np.cumsum(trajectory.rewards, dtype=np.float64)
-        before_T = np.concatenate([[0.0], received_T[:-1]])
+        returns_to_go.append(target_return - np.concatenate([[0.0], received_T[:-1]]))
         last_T = np.arange(len(received_T)) == len(received_T) - 1
-        returns_to_go.append(target_return - before_T)
+        if completion == "reached":
+            received_T = np.maximum.accumulate(received_T)
         completions.append(is_complete(received_T, target_return, last_T, completion=completion))
-    lengths = [len(trajectory.rewards) for trajectory in ordered]
+    lengths = [len(trajectory.rewards) for trajectory in trajectories]
     return Chain(
-        observations_LO=np.concatenate([t.observations for t in ordered]),
-        actions_LA=np.concatenate([t.actions for t in ordered]),
-        rewards_L=np.concatenate([t.rewards for t in ordered]),
+        observations_LO=np.concatenate([t.observations for t in trajectories]),
+        actions_LA=np.concatenate([t.actions for t in trajectories]),
+        rewards_L=np.concatenate([t.rewards for t in trajectories]),
         returns_to_go_L=np.concatenate(returns_to_go).astype(np.float32),
         completions_L=np.concatenate(completions).astype(np.float32),
         timesteps_L=np.concatenate([np.arange(n, dtype=np.int32) for n in lengths]),

@@ -264,7 +264,7 @@ def best_episodes(returns_E: np.ndarray, episodes: npt.ArrayLike, *, fraction: f
 
 
 def spaced_episodes(returns_E: np.ndarray, episodes: npt.ArrayLike, *, count: int) -> np.ndarray:
-    """Choose `count` different episodes of evenly spaced returns up to the best.
+    """Choose `count` different episodes of evenly spaced returns up to the best, worst to best.
 
     As the chains of `ChainConfig.sampling` "spread" have them: by rank, most could be failures,
     which such chains hardly have.
@@ -275,4 +275,4 @@ def spaced_episodes(returns_E: np.ndarray, episodes: npt.ArrayLike, *, count: in
         wanted = returns.min() + share * (returns.max() - returns.min())
         nearest = np.argsort(np.abs(returns - wanted), kind="stable")
         chosen.append(next(place for place in nearest if place not in chosen))
-    return episodes[chosen]
+    return episodes[sorted(chosen, key=lambda place: returns[place])]

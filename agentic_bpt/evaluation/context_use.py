@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentic_bpt.datasets.hindsight import Chain, chain_of_hindsight
+from agentic_bpt.datasets.hindsight import Chain, pack
 from agentic_bpt.datasets.sampler import ChainBatch, pad_chains
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.evaluation.imitation import ChainAt, Predict, unpadded
@@ -55,7 +55,8 @@ def measure_context(
     changes: dict[str, list[tuple[float, float]]] = {}
     for number in range(chains):
         batch = chain_at(number)
-        own = trajectories_of(unpadded(batch))
+        chain = unpadded(batch)
+        own, target_return = trajectories_of(chain), float(chain.returns_to_go_L[0])
         foreign = trajectories_of(unpadded(chain_at(number + 1)))
         variants = {"dropped": [own[-1]], "foreign": [*foreign[:-1], own[-1]]}
         if len(own) >= LEAST_TO_REVERSE:
@@ -68,6 +69,7 @@ def measure_context(
         for name, trajectories in variants.items():
             changed = arrange(
                 trajectories,
+                target_return=target_return,
                 completion=completion,
                 count=len(own),
                 length=batch.valid_BL.shape[1],
@@ -98,20 +100,21 @@ def trajectories_of(chain: Chain) -> list[Trajectory]:
 
 
 def arrange(
-    trajectories: Sequence[Trajectory], *, completion: str, count: int, length: int
+    trajectories: Sequence[Trajectory],
+    *,
+    target_return: float,
+    completion: str,
+    count: int,
+    length: int,
 ) -> ChainBatch:
-    """Pack trajectories in the order given, aimed at the last one's return: a batch of one chain.
+    """Pack trajectories in the order given: a batch of one chain.
 
     The last has the number it has in a chain of `count`, so that only what stands before it
     differs; the batch has `length` timesteps.
     """
-    target_return = trajectories[-1].total_reward
-    parts = []
-    for number, trajectory in enumerate(trajectories, start=count - len(trajectories)):
-        part = chain_of_hindsight([trajectory], completion=completion, target_return=target_return)
-        parts.append(part._replace(trajectories_L=np.full_like(part.trajectories_L, number)))
-    chain = Chain(*(np.concatenate(field) for field in zip(*parts, strict=True)))
-    return pad_chains([chain], length=length)
+    chain = pack(trajectories, target_return=target_return, completion=completion)
+    numbers_L = chain.trajectories_L + np.int32(count - len(trajectories))
+    return pad_chains([chain._replace(trajectories_L=numbers_L)], length=length)
 
 
 def _mean_change(changes_C2: np.ndarray) -> Change:

@@ -5,7 +5,9 @@ hold out: its chains take them in turn), and is asked for the best return of the
 under it. That return and the agent's own rewards are all that an agent without a prompt has of its
 task. The same chains are acted after trajectories of the right task, of a foreign task, of that
 foreign task's episodes with the rewards of the right one, and of the right task with rewards
-shuffled; and after nothing.
+shuffled among them; and after nothing. Shuffled rewards leave the episodes in their order: sorted
+again, the best episode would not stand last any more, and an agent that only does as the last one
+did would seem to read rewards.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,10 +51,6 @@ class InContext(NamedTuple):
     seed: int = 0
     """Of the episodes, as in other evaluations, and of the shuffling of rewards."""
 
-    def check(self) -> None:
-        """Refuse empty evaluations."""
-        check_counts(self)
-
     def file_name(self) -> str:
         """Name the result file: one a protocol."""
         return (
@@ -86,7 +84,7 @@ def evaluation_parameters(tasks: HiddenTasks) -> Parameters:
 
 
 def evaluate_in_context(
-    policy: Policy,
+    policy: ContextPolicy,
     episodes: HiddenEpisodes,
     options: InContext,
     *,
@@ -100,7 +98,7 @@ def evaluate_in_context(
     reached.
 
     Args:
-        policy: of the agent; prompts need a `ContextPolicy` with the whole chain in its context.
+        policy: of the agent; prompts need the whole chain in its context.
         episodes: the data that it was trained on; its parameter is told where it was in training.
         options: what to roll out.
         target_excess: of the chains that it was trained on.
@@ -114,9 +112,7 @@ def evaluate_in_context(
     Raises:
         InputError: a wrong argument, or a prompt for an agent without room for it.
     """
-    options.check()
-    if options.prompt_trajectories and not isinstance(policy, ContextPolicy):
-        raise InputError("this agent has no context: use --prompt-trajectories 0")
+    check_counts(options)
     parameters = evaluation_parameters(episodes.tasks)
     training = episodes.store.training
     returns_KE = episodes.returns(training, parameters.values_KD)
@@ -126,16 +122,15 @@ def evaluate_in_context(
     act = _roller(episodes, options, parameters.values_KD[task_C], len(prompts) + 1, progress)
     conditions = []
     for context, prompts_C in prompts.items():
-        start = {"prompts": prompts_C} if isinstance(policy, ContextPolicy) else {}
         targets_C = asked_returns(best_C, prompts_C, target_excess)
-        policy.start(targets_C, trajectories=options.trajectories, **start)
+        policy.start(targets_C, trajectories=options.trajectories, prompts=prompts_C)
         outcome = {"target_returns": targets_C.tolist(), **_outcome(act(policy))}
         conditions.append({"context": context, **outcome})
     random = RandomPolicy(episodes.store.trajectory(0).actions.shape[1], seed=options.seed)
     random.start(best_C, trajectories=options.trajectories)
     foreign_K = parameters.foreign_K
     return {
-        "format": 2,
+        "format": 3,
         "kind": "in_context",
         "protocol": {
             "hidden_task": episodes.tasks.text,
@@ -268,7 +263,7 @@ def _prompts(
 def shuffle_rewards(
     trajectories: Sequence[Trajectory], *, seed: int, chain: int
 ) -> list[Trajectory]:
-    """Give each trajectory the rewards of another one of them, each used once.
+    """Give each trajectory the rewards of another one of them, each used once; keep their order.
 
     What was done and what it earned no longer belong together; the rewards are the same ones.
 

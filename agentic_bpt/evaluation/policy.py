@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from agentic_bpt.blockwise.cache import init_cache, pretend_filled, require_room
-from agentic_bpt.datasets.hindsight import chain_of_hindsight, is_complete
+from agentic_bpt.datasets.hindsight import is_complete, pack
 from agentic_bpt.datasets.sampler import pad_chains
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.errors import InputError
@@ -125,7 +125,8 @@ class ContextPolicy(Policy):
     ):
         """Begin chains; each chain's `prompts`, of the data set, stand before its rollouts.
 
-        They are as many in each chain, and as long in all; no prompts: the chains begin empty.
+        They are read in the order given (in training: worst to best), are as many in each chain,
+        and as long in all; no prompts: the chains begin empty.
 
         Raises:
             InputError: more trajectories than the model has numbers for, or prompts without room
@@ -165,6 +166,7 @@ class ContextPolicy(Policy):
         self._trajectory += 1
         self._timestep = 0
         self._received_B = np.zeros(len(self._targets_B))
+        self._most_B = np.full(len(self._targets_B), -np.inf)
         if self._context_trajectories:
             self._trajectory = 0
             self._has_before = False
@@ -203,8 +205,10 @@ class ContextPolicy(Policy):
     def observe(self, rewards_B, *, last):
         """Put action, reward and completion of this timestep into the running chain."""
         self._received_B = self._received_B + rewards_B
+        self._most_B = np.maximum(self._most_B, self._received_B)
+        received_B = self._most_B if self._completion == "reached" else self._received_B
         complete_B = is_complete(
-            self._received_B, self._targets_B, np.asarray(last), completion=self._completion
+            received_B, self._targets_B, np.asarray(last), completion=self._completion
         )
         self._last_known = self._now._replace(
             actions_BTA=self._pad(self._actions_BA),
@@ -255,7 +259,7 @@ class ContextPolicy(Policy):
         padding = self._rows - len(self._targets_B)
         targets = [*self._targets_B, *[0.0] * padding]
         chains = [
-            chain_of_hindsight(prompt, completion=self._completion, target_return=float(target))
+            pack(prompt, completion=self._completion, target_return=float(target))
             for prompt, target in zip([*prompts, *[prompts[0]] * padding], targets, strict=True)
         ]
         steps = len(chains[0].rewards_L)

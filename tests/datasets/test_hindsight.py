@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentic_bpt.datasets.hindsight import chain_of_hindsight, is_complete
+from agentic_bpt.datasets.hindsight import chain_of_hindsight, is_complete, pack
 from agentic_bpt.datasets.trajectory import Trajectory
 
 
@@ -28,6 +28,20 @@ def test_worked_by_hand():
 def test_final_completion_marks_the_last_step_of_what_reached_the_target():
     chain = chain_of_hindsight([trajectory(3, 2, 0), trajectory(1, 0)], completion="final")
     assert chain.completions_L.tolist() == [0, 0, 0, 0, 1]
+
+
+def test_a_target_once_reached_stays_reached():
+    chain = chain_of_hindsight([trajectory(5, 3, -4, 1)], target_return=8.0)
+    assert chain.completions_L.tolist() == [0, 1, 1, 1]
+    final = chain_of_hindsight([trajectory(5, 4, -4)], target_return=8.0, completion="final")
+    assert final.completions_L.tolist() == [0, 0, 0]
+
+
+def test_packing_keeps_the_order():
+    chain = pack([trajectory(3, 2), trajectory(1)], target_return=9.0, completion="reached")
+    assert chain.rewards_L.tolist() == [3, 2, 1]
+    assert chain.returns_to_go_L.tolist() == [9, 6, 9]
+    assert chain.trajectories_L.tolist() == [0, 0, 1]
 
 
 def test_a_prompt_can_be_aimed_at_another_target():

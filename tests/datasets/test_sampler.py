@@ -218,4 +218,6 @@ def test_spaced_episodes_have_even_returns_and_the_best_and_are_different():
     episodes = [11, 10, 9, 8, 0, 1]  # returns 100, 51, 90, 4, 0, 0
     assert list(spaced_episodes(returns, episodes, count=1)) == [11]
     assert list(spaced_episodes(returns, episodes, count=2)) == [10, 11]
-    assert set(spaced_episodes(returns, episodes, count=6)) == set(episodes)
+    every = spaced_episodes(returns, episodes, count=6)
+    assert set(every) == set(episodes)
+    assert list(returns[every]) == sorted(returns[every])  # worst to best

@@ -19,9 +19,9 @@ class Episodes:
         return Trajectory(draw(steps, 2), draw(steps, 2), draw(steps) + 1, draw(2))
 
 
-def chains(count: int):
+def chains(count: int, target_excess: float = 0.0):
     returns = np.array([Episodes().trajectory(k).total_reward for k in range(8)])
-    config = ChainConfig(trajectories=count, trajectory_count="fixed")
+    config = ChainConfig(trajectories=count, trajectory_count="fixed", target_excess=target_excess)
     options = {"returns": returns, "longest": 5, "config": config, "batch": 1, "seed": 3}
     return ChainSampler(Episodes(), np.arange(8), **options).batch
 
@@ -31,20 +31,31 @@ def measure(predict, count: int):
 
 
 def test_trajectories_put_together_again_are_the_chain():
-    batch = chains(3)(0)
+    batch = chains(3, target_excess=0.5)(0)
     own = trajectories_of(unpadded(batch))
     assert len(own) == 3
-    again = arrange(own, completion="reached", count=3, length=15)
+    target = float(batch.returns_to_go_BL[0, 0])
+    assert target > own[-1].total_reward
+    again = arrange(own, target_return=target, completion="reached", count=3, length=15)
     for name, values in batch._asdict().items():
-        assert np.array_equal(values, getattr(again, name)), name
+        np.testing.assert_allclose(values, getattr(again, name), rtol=1e-6, err_msg=name)
 
 
 def test_a_part_of_a_chain_keeps_its_target_and_the_number_of_its_last():
     own = trajectories_of(unpadded(chains(3)(0)))
-    dropped = unpadded(arrange(own[-1:], completion="reached", count=3, length=15))
+    target = own[-1].total_reward
+    dropped = unpadded(
+        arrange(own[-1:], target_return=target, completion="reached", count=3, length=15)
+    )
     assert set(dropped.trajectories_L) == {2}
-    assert dropped.returns_to_go_L[0] == np.float32(own[-1].total_reward)
+    assert dropped.returns_to_go_L[0] == np.float32(target)
     assert dropped.completions_L[-1] == 1
+
+
+def test_an_agent_that_looks_at_its_target_only_has_no_use_for_context():
+    actions = lambda batch: np.repeat(batch.returns_to_go_BL[0, :, None] / 99, 2, axis=1)  # noqa: E731
+    use = measure_context(actions, chains(3, target_excess=0.5), chains=4, completion="reached")
+    assert all(change.action < 1e-6 for change in use.changes.values())  # of about 0.05 otherwise
 
 
 def test_an_agent_that_looks_at_the_observation_only_has_no_use_for_context():

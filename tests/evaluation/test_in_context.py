@@ -20,7 +20,7 @@ from agentic_bpt.evaluation.in_context import (
     lines_of,
     shuffle_rewards,
 )
-from agentic_bpt.evaluation.policy import ContextPolicy, ReactivePolicy
+from agentic_bpt.evaluation.policy import ContextPolicy
 from agentic_bpt.evaluation.rollout import episode_seed
 from agentic_bpt.models.tokens import Scales
 from agentic_bpt.models.trajectory_transformer import (
@@ -202,9 +202,6 @@ def test_exorls_own_tasks_come_first_and_the_foreign_one_is_far():
 def test_what_cannot_be_evaluated_is_refused(episodes, policy):
     with pytest.raises(InputError, match="--chains must be at least 1, got 0"):
         evaluate_in_context(policy, episodes, InContext(chains=0))
-    reactive = ReactivePolicy(lambda observations_BO: observations_BO[:, :1])
-    with pytest.raises(InputError, match="use --prompt-trajectories 0"):
-        evaluate_in_context(reactive, episodes, OPTIONS)
     many = OPTIONS._replace(prompt_trajectories=6)
     with pytest.raises(InputError, match="at most 5, the training episodes"):
         evaluate_in_context(policy, episodes, many)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agentic_bpt.blockwise.core import CoreConfig
-from agentic_bpt.datasets.hindsight import chain_of_hindsight
+from agentic_bpt.datasets.hindsight import chain_of_hindsight, pack
 from agentic_bpt.datasets.sampler import pad_chains
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.errors import InputError
@@ -60,7 +60,7 @@ def act_out(policy, observations_CNTO, rewards_CNT, targets_C, **start):
 def recorded(C: int, N: int):
     generator = np.random.default_rng(2)
     observations = generator.normal(size=(C, N, STEPS, WIDTH)).astype(np.float32)
-    rewards = generator.uniform(0, 2, (C, N, STEPS)).astype(np.float32)
+    rewards = generator.uniform(-2, 4, (C, N, STEPS)).astype(np.float32)
     return observations, rewards, np.linspace(3.0, 9.0, C)
 
 
@@ -71,20 +71,9 @@ def full_pass(model, params, chains):
 
 def as_chain(observations_NTO, actions_NTA, rewards_NT, target, completion, prompt=()):
     """The chain that a policy has lived through, in order of time (not of return)."""
-    parts = [
-        chain_of_hindsight(
-            [Trajectory(o, a, r, o[0])], completion=completion, target_return=float(target)
-        )
-        for o, a, r in zip(observations_NTO, actions_NTA, rewards_NT, strict=True)
-    ]
-    if prompt:
-        parts.insert(
-            0, chain_of_hindsight(prompt, completion=completion, target_return=float(target))
-        )
-    joined = [np.concatenate(field) for field in zip(*parts, strict=True)]
-    lived = type(parts[0])(*joined)
-    starts = np.cumsum(lived.timesteps_L == 0) - 1
-    return lived._replace(trajectories_L=starts.astype(np.int32))
+    acted = zip(observations_NTO, actions_NTA, rewards_NT, strict=True)
+    lived = [*prompt, *(Trajectory(o, a, r, o[0]) for o, a, r in acted)]
+    return pack(lived, completion=completion, target_return=float(target))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -92,6 +81,7 @@ def as_chain(observations_NTO, actions_NTA, rewards_NT, target, completion, prom
 def test_cached_acting_equals_the_full_pass_across_trajectories(layout, prompt_trajectories):
     model, params = build(layout, trajectory_index=True)
     prompt = [random_trajectory(10 + k) for k in range(prompt_trajectories)]
+    prompt.sort(key=lambda trajectory: -trajectory.total_reward)  # they are read as they are given
     observations, rewards, targets = recorded(C=2, N=2)
     policy = ContextPolicy(model, params, SCALES, episode_steps=STEPS, completion="reached")
     actions = act_out(policy, observations, rewards, targets, prompts=[prompt] * 2)
