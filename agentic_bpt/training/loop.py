@@ -1,8 +1,12 @@
 """The training loop: batches ahead of time, metrics, checkpoints, and a stop that loses nothing."""
 
+import contextlib
 import dataclasses
+import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -64,11 +68,13 @@ def train(
 ) -> TrainState:
     """Train from `state` to `config.steps` updates; step s uses the batch `batch_at(s)`.
 
-    Ctrl-C writes a checkpoint and then stops. `saved_beside` goes into every checkpoint. Without
-    `metrics` nothing is said: another process of the same run says it.
+    Ctrl-C ends the update, writes a checkpoint and then stops; a second one stops at once.
+    `saved_beside` goes into every checkpoint. Without `metrics` nothing is said: another process of
+    the same run says it.
 
     Raises:
-        InputError: the loss is not finite; the step and the last good checkpoint are named.
+        InputError: the loss or its gradient is not finite; the step and the last good checkpoint
+            are named.
         KeyboardInterrupt: after the checkpoint, on Ctrl-C.
     """
     step = int(state.step)
@@ -81,47 +87,77 @@ def train(
         if metrics:
             metrics.write(step, values)
 
-    with ThreadPoolExecutor(1) as reader, _progress(quiet=metrics is None) as progress:
+    with (
+        ThreadPoolExecutor(1) as reader,
+        _progress(quiet=metrics is None) as progress,
+        _interrupt_held() as interrupted,
+    ):
         bar = progress.add_task(label, total=config.steps, completed=step, note="")
         future = reader.submit(batch_at, step) if step < config.steps else None
-        try:
-            while future is not None:
-                with clock.waiting():
-                    batch = future.result()
-                future = reader.submit(batch_at, step + 1) if step + 1 < config.steps else None
-                state, values = step_function(state, batch)
-                step += 1
-                loss = float(values["loss"])
-                _require_finite(loss, step, checkpoints)
-                clock.count()
-                progress.update(bar, completed=step, note=f"loss {loss:.4f}  {clock.rate()}")
-                if step % config.log_every_steps == 0 or step == config.steps:
-                    numbers = {name: float(value) for name, value in values.items()}
-                    tell(step, {**numbers, **clock.read()})
-                    if metrics and not progress.console.is_terminal:  # a log file: lines, no bar
-                        print(f"{label}: step {step}/{config.steps}, loss {loss:.4f}", flush=True)
-                for hook in hooks:
-                    if step % hook.every_steps == 0 or step == config.steps:
-                        tell(step, hook.measure(state))
-                        clock.restart()
-                if step % config.checkpoint_every_steps == 0 or step == config.steps:
-                    save(state)
+        while future is not None:
+            with clock.waiting():
+                batch = future.result()
+            future = reader.submit(batch_at, step + 1) if step + 1 < config.steps else None
+            state, values = step_function(state, batch)
+            step += 1
+            loss = float(values["loss"])
+            _require_finite(values, step, checkpoints)
+            clock.count()
+            progress.update(bar, completed=step, note=f"loss {loss:.4f}  {clock.rate()}")
+            if step % config.log_every_steps == 0 or step == config.steps:
+                numbers = {name: float(value) for name, value in values.items()}
+                tell(step, {**numbers, **clock.read()})
+                if metrics and not progress.console.is_terminal:  # a log file: lines, no bar
+                    print(f"{label}: step {step}/{config.steps}, loss {loss:.4f}", flush=True)
+            for hook in hooks:
+                if step % hook.every_steps == 0 or step == config.steps:
+                    tell(step, hook.measure(state))
                     clock.restart()
-        except KeyboardInterrupt:
-            if checkpoints.latest_step != int(state.step):
+            if step % config.checkpoint_every_steps == 0 or step == config.steps or interrupted():
                 save(state)
-            raise
+                clock.restart()
+            if interrupted():
+                raise KeyboardInterrupt
     return state
 
 
-def _require_finite(loss: float, step: int, checkpoints: Checkpoints) -> None:
-    if not np.isfinite(loss):
-        good = checkpoints.latest_step
-        where = f"{checkpoints.folder}/{good}" if good is not None else "none was written yet"
-        raise InputError(
-            f"the loss is {loss} at step {step}; lower --learning-rate; "
-            f"last good checkpoint: {where}"
-        )
+@contextlib.contextmanager
+def _interrupt_held() -> Iterator[Callable[[], bool]]:
+    """Hold a first Ctrl-C back, and say whether there was one; a second one is as ever.
+
+    Raised in the middle of an update it would find the old state given away and the new one not
+    there yet, or a checkpoint half written.
+    """
+    asked = False
+
+    def hold(number: int, frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, before)
+        print("stopping after this update; Ctrl-C again stops at once", file=sys.stderr)
+
+    before = signal.getsignal(signal.SIGINT)
+    held = threading.current_thread() is threading.main_thread() and callable(before)
+    if held:
+        signal.signal(signal.SIGINT, hold)
+    try:
+        yield lambda: asked
+    finally:
+        if held:
+            signal.signal(signal.SIGINT, before)
+
+
+def _require_finite(values: Mapping[str, Any], step: int, checkpoints: Checkpoints) -> None:
+    """Refuse a step whose loss is not finite, or whose gradient is not: the next loss would be."""
+    for name in ("loss", "gradient_norm"):
+        value = float(values.get(name, 0.0))
+        if not np.isfinite(value):
+            good = checkpoints.latest_step
+            where = f"{checkpoints.folder}/{good}" if good is not None else "none was written yet"
+            raise InputError(
+                f"the {name.replace('_', ' ')} is {value} at step {step}; lower --learning-rate; "
+                f"last good checkpoint: {where}"
+            )
 
 
 class _Clock:
@@ -129,12 +165,14 @@ class _Clock:
 
     def __init__(self, tokens_per_batch: int):
         self._tokens = tokens_per_batch
-        self._steps, self._waited, self._seconds_before = 0, 0.0, 0.0
-        self._start = time.perf_counter()
+        self.restart()
 
-    def waiting(self):
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
         """Count the time inside this context as waiting for data."""
-        return _Waiting(self)
+        start = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - start
 
     def count(self) -> None:
         """Count one update."""
@@ -161,17 +199,6 @@ class _Clock:
 
     def _per_second(self) -> float:
         return self._steps * self._tokens / max(time.perf_counter() - self._start, 1e-9)
-
-
-class _Waiting:
-    def __init__(self, clock: _Clock):
-        self._clock = clock
-
-    def __enter__(self):
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_):
-        self._clock._waited += time.perf_counter() - self._start
 
 
 def _progress(*, quiet: bool) -> Progress:

@@ -21,7 +21,8 @@ class MetricsWriter:
         kept = [line for line in read_metrics(self.path) if line["step"] <= resume_step]
         write_whole(self.path, "".join(json.dumps(line) + "\n" for line in kept).encode())
         self._file = self.path.open("a")
-        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=resume_step)
+        board = str(workdir / "tensorboard")
+        self._board = SummaryWriter(board, purge_step=resume_step + 1)  # hides steps from there on
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Write the values of one step."""

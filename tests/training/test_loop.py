@@ -1,7 +1,9 @@
 """The loop: what it writes, and how it stops."""
 
 import json
+import signal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -73,17 +75,43 @@ def test_a_loss_that_is_not_finite_names_the_step_and_the_last_good_checkpoint(t
     assert Checkpoints(tmp_path / "checkpoints").latest_step == 4
 
 
-def test_ctrl_c_keeps_the_state_it_had(tmp_path):
-    def interrupted(step):
-        if step == 6:
-            raise KeyboardInterrupt
-        return 1.0
+def test_a_gradient_that_is_not_finite_is_not_kept(tmp_path):
+    def spoil(state, batch):
+        state, values = add_batch(state, 1.0)
+        return state, values | {"gradient_norm": jnp.where(state.step == 4, jnp.nan, 1.0)}
+
+    with pytest.raises(InputError, match=r"gradient norm is nan at step 4.*none was written yet"):
+        run(tmp_path, step_function=spoil)
+
+
+def test_ctrl_c_within_an_update_ends_it_and_keeps_its_state(tmp_path):
+    donating = jax.jit(add_batch, donate_argnums=0)
+
+    def interrupted(state, batch):
+        if int(state.step) == 6:  # the old state is given away, the new one not yet there
+            state, values = donating(state, batch)
+            signal.raise_signal(signal.SIGINT)
+            return state, values
+        return donating(state, batch)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, step_function=interrupted, batch_at=lambda step: 1.0)
+    assert signal.getsignal(signal.SIGINT) is before
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    assert checkpoints.latest_step == 7
+    assert checkpoints.restore({"state": start()})["state"][0]["w"].tolist() == [7.0, 7.0]
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path):
+    def impatient(state, batch):
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+        return add_batch(state, batch)
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, batch_at=interrupted)
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
-    assert checkpoints.latest_step == 6
-    assert checkpoints.restore({"state": start()})["state"][0]["w"].tolist() == [6.0, 6.0]
+        run(tmp_path, step_function=impatient)
+    assert Checkpoints(tmp_path / "checkpoints").latest_step is None
 
 
 def test_metrics_of_steps_that_are_redone_are_dropped(tmp_path):
