@@ -71,7 +71,13 @@ class TrainedRun(NamedTuple):
         Raises:
             InputError: it is not there, or not the same any more.
         """
-        store = Store.open(Path(self.data["path"]))
+        path = Path(self.data["path"])
+        if not path.exists():
+            raise InputError(
+                f"{path}: the data of {self.workdir} is not there: run this where it was trained, "
+                "or put the store back"
+            )
+        store = Store.open(path)
         if store.data_hash != self.data["data_hash"]:
             store.close()
             raise InputError(f"{store.path}: is not the data that {self.workdir} was trained on")

@@ -35,6 +35,8 @@ class TransformerAgent:
     hidden_task: str = ""
     """What `environments.hidden_tasks` names: each chain is of another task, which nothing but its
     rewards tells. Empty: all are of the store's task."""
+    hidden_hash: str = ""
+    """Hash of the user's reward file, where the hidden task is one."""
     told: bool = False
     """Put the hidden task's parameter into the observations: the agent that need not find it."""
 
@@ -88,7 +90,8 @@ class Experiment:
     batch: int
     """Chains (or single steps, for a method without chains) an update."""
     accumulate: int = 1
-    """Parts that a batch is worked on in, one after another: less memory, same update."""
+    """Parts that a batch is worked on in, one after another: less memory, and the same update but
+    for the masks of dropout."""
     seed: int = 0
     """Of initial parameters, batches and dropout."""
 
@@ -96,6 +99,8 @@ class Experiment:
         """Refuse batches that cannot be cut."""
         if isinstance(self.agent, CriticAgent) and self.accumulate != 1:
             raise InputError(f"--accumulate means nothing to method {self.method}: leave it out")
+        if self.seed < 0:
+            raise InputError(f"--seed must not be negative, got {self.seed}")
         if self.batch < 1 or self.accumulate < 1 or self.batch % self.accumulate:
             raise InputError(f"accumulate must divide batch {self.batch}, got {self.accumulate}")
 
@@ -158,12 +163,14 @@ def read_experiment(workdir: Path) -> Experiment:
         raise InputError(f"{path}: cannot be read by this version; got {error}") from error
 
 
-def first_difference(ours: Any, theirs: Any, *, ignore: tuple[str, ...] = ("store",)) -> str | None:
+def first_difference(
+    ours: Experiment, theirs: Experiment, *, ignore: tuple[str, ...] = ("store",)
+) -> str | None:
     """Name the first field in which two experiments differ, with both values; None if none."""
-    ours, theirs = _flat(dataclasses.asdict(ours)), _flat(dataclasses.asdict(theirs))
-    for name in sorted(ours.keys() | theirs.keys()):
-        if name not in ignore and ours.get(name) != theirs.get(name):
-            return f"{name} is {theirs.get(name)!r} there and {ours.get(name)!r} here"
+    here, there = flat(ours), flat(theirs)
+    for name in sorted(here.keys() | there.keys()):
+        if name not in ignore and here.get(name) != there.get(name):
+            return f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
     return None
 
 
@@ -178,14 +185,19 @@ def difference_from_run(experiment: Experiment, workdir: Path) -> str | None:
     return first_difference(experiment, read_experiment(workdir))
 
 
-def _flat(tree: dict, prefix: str = "") -> dict[str, Any]:
-    flat = {}
+def flat(experiment: Experiment) -> dict[str, Any]:
+    """Give every field by its path, such as "agent.chain.trajectories"."""
+    return _flat(dataclasses.asdict(experiment), "")
+
+
+def _flat(tree: dict, prefix: str) -> dict[str, Any]:
+    fields = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            fields |= _flat(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = value
-    return flat
+            fields[prefix + name] = value
+    return fields
 
 
 def _build(kind: Any, value: Any) -> Any:

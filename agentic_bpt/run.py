@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from agentic_bpt.datasets.sampler import (
     best_episodes,
 )
 from agentic_bpt.datasets.store import Store
-from agentic_bpt.environments.hidden_tasks import hidden_tasks
+from agentic_bpt.environments.hidden_tasks import hidden_tasks, reward_file_hash
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.errors import InputError
 from agentic_bpt.experiment import (
@@ -32,6 +31,7 @@ from agentic_bpt.experiment import (
     Experiment,
     TransformerAgent,
     difference_from_run,
+    replace_in,
     write_experiment,
 )
 from agentic_bpt.exploration.offline_td3 import make_offline
@@ -49,6 +49,7 @@ from agentic_bpt.training.loop import Hook, train
 from agentic_bpt.training.metrics import MetricsWriter
 from agentic_bpt.training.optimizer import make_optimizer
 from agentic_bpt.training.step import TrainState, init_state, make_train_step
+from agentic_bpt.whole_file import held as held_folder
 
 CHECKPOINTS, DATA_FILE = "checkpoints", "data.json"
 
@@ -223,22 +224,14 @@ def _cloning_parts(experiment: Experiment, agent: CloningAgent, store: Store) ->
     return Parts(model, params, scales, loss, training.batch, None, experiment.batch)
 
 
-@contextlib.contextmanager
-def only_run(workdir: Path) -> Iterator[None]:
-    """Hold a run's folder; the lock goes with the process, however it ends.
+def only_run(workdir: Path) -> contextlib.AbstractContextManager[None]:
+    """Hold a run's folder.
 
     Raises:
         InputError: another process holds it.
     """
-    workdir.mkdir(parents=True, exist_ok=True)
-    with (workdir / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"{workdir}: is in use by another run: wait for it, or give another --workdir"
-            ) from None
-        yield
+    refusal = "is in use by another run: wait for it, or give another --workdir"
+    return held_folder(workdir, refusal=refusal)
 
 
 def train_run(
@@ -260,16 +253,13 @@ def train_run(
     first = mesh is None or jax.process_index() == 0
     held = only_run(workdir) if first else contextlib.nullcontext()
     with held, Store.open(Path(experiment.store)) as store:
-        experiment = dataclasses.replace(experiment, data_hash=store.data_hash)
+        experiment = _with_hashes(experiment, store)
         checkpoints = Checkpoints(workdir / CHECKPOINTS)
         if difference := difference_from_run(experiment, workdir):
             raise InputError(
                 f"{workdir}: holds another experiment: {difference}; give another --workdir"
             )
         devices = None if mesh is None else mesh_for(experiment, mesh)
-        if first:
-            write_experiment(experiment, workdir)
-            write_json(workdir / DATA_FILE, describe_data(store))
         if checkpoints.latest_step == experiment.loop.steps:
             checkpoints.close()
             return
@@ -286,7 +276,11 @@ def train_run(
             step_function = spread_step(
                 training.step, state, training.batch_at(0), devices, limit=limit
             )
-        metrics = MetricsWriter(workdir, resume_step=int(state.step)) if first else None
+        metrics = None
+        if first:  # only now: a run that is refused leaves the folder to another experiment
+            write_experiment(experiment, workdir)
+            write_json(workdir / DATA_FILE, describe_data(store))
+            metrics = MetricsWriter(workdir, resume_step=int(state.step))
         try:
             train(
                 state,
@@ -304,6 +298,15 @@ def train_run(
             if metrics:
                 metrics.close()
             checkpoints.close()
+
+
+def _with_hashes(experiment: Experiment, store: Store) -> Experiment:
+    """Say what is in the files that an experiment names."""
+    agent = experiment.agent
+    if isinstance(agent, TransformerAgent):
+        hidden_hash = reward_file_hash(agent.hidden_task)
+        experiment = replace_in(experiment, ("agent", "hidden_hash"), hidden_hash)
+    return dataclasses.replace(experiment, data_hash=store.data_hash)
 
 
 def _hooks(parts: Parts) -> list[Hook]:

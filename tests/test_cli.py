@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from agentic_bpt import cli
+from agentic_bpt.whole_file import held
 from tests.builders import readme_example
 
 TASK = "cartpole_swingup"
@@ -143,12 +144,31 @@ def test_a_finished_run_is_not_trained_again_and_another_is_refused(job, capsys)
             "lower --trajectories",
         ),
         (["collect", "--task", "walker_fly"], "walker_run"),
+        (["collect", "--task", "walker_walk", "--action-repeat", "500"], "return_steps"),
+        (["evaluate", "{job}/at", "--seed", "-1"], "--seed must be at least 0"),
+        (["train", "--store", "{job}/store.h5", "--workdir", "{job}/x", "--seed", "-1"], "--seed"),
+        (["ingest", "{job}/exorl/cartpole/random", "--task", TASK, "--seed", "-1"], "seed must"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(job, capsys, words, expected):
     line = refusal(capsys, *(word.format(job=job) for word in words))
     assert line.startswith("agentic-bpt: error: ")
     assert expected.format(job=job) in line
+
+
+def test_the_advice_of_a_refused_training_can_be_followed(job, capsys, tmp_path):
+    words = ["train", "--store", job / "store.h5", "--workdir", tmp_path / "run", *SMALL]
+    assert "lower --trajectories" in refusal(capsys, *words, "--trajectories", "99")
+    run(*words, "--trajectories", "2")
+    assert (tmp_path / "run" / "experiment.json").exists()
+
+
+def test_a_folder_that_a_collection_holds_is_refused(capsys, tmp_path):
+    folder = tmp_path / "cartpole" / "random"
+    words = ["collect", "--task", TASK, "--expl-agent", "random", "--episodes", "1"]
+    with held(folder, refusal="here"):
+        line = refusal(capsys, *words, "--action-repeat", "100", "--out", tmp_path)
+    assert f"{folder}: another collection is at work here" in line
 
 
 def test_a_run_in_use_is_refused(job, capsys):

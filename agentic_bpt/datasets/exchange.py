@@ -50,17 +50,23 @@ def import_episodes(
             f"expl_agent names a folder: use letters, digits and _.- only; got {expl_agent!r}"
         )
     target = Path(out) / domain / expl_agent
-    count, beyond = 0, 0
+    count, beyond, terminal = 0, 0, 0
     with landing(target) as folder:
         for count, episode in enumerate(episodes, start=1):
             write_episode(folder / "buffer", index=count - 1, episode=episode)
             reward_R = episode.reward / episode.action_repeat
+            terminal += bool(episode.discount[-1] == 0)
             beyond += bool((np.abs(reward_R - 0.5) > 0.5 + REWARD_TOLERANCE).any())
     if beyond:
         notes.append(
             f"{beyond} of {count} episodes have rewards outside [0, 1] a control step, which no "
             f"task of {domain} pays: the episodes are of another environment, which must not be "
             "imported, or the reward is your own, which needs --relabel stored at ingest"
+        )
+    if terminal:
+        notes.append(
+            f"{terminal} of {count} episodes end in a terminal state, which no task of {domain} "
+            "has: td3_offline and td3_bc learn from them as if they went on"
         )
     return ExchangeResult(target, count, notes)
 

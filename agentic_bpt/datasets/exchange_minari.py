@@ -16,7 +16,7 @@ from agentic_bpt.datasets.exchange import (
     landing,
     require_widths,
 )
-from agentic_bpt.datasets.exorl import MAZE_TARGETS, Episode, read_episode
+from agentic_bpt.datasets.exorl import MAZE_REWARDS, Episode, read_episode
 from agentic_bpt.datasets.listing import MAX_STEPS, EpisodeFile, episode_files
 from agentic_bpt.datasets.relabel import relabel
 from agentic_bpt.datasets.trajectory import require_action_range, require_finite
@@ -269,7 +269,7 @@ def _episode(data: Any, spec: TaskSpec, action_repeat: int, where: str) -> Episo
     four = spec.domain == "point_mass_maze" and np.ndim(kept.get("reward", 0)) == 2
     shapes = {
         "action": (rows, spec.action_width),
-        "reward": (rows, MAZE_TARGETS) if four else (rows,),
+        "reward": (rows, MAZE_REWARDS) if four else (rows,),
         "discount": (rows,),
         "physics": (rows, spec.physics_width),
     }

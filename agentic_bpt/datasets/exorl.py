@@ -1,8 +1,6 @@
 """One ExoRL episode: reading it with every check, aligning its rows, writing it."""
 
-import contextlib
 import io
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +11,7 @@ from agentic_bpt.datasets.listing import EpisodeFile, episode_files, opened, sou
 from agentic_bpt.datasets.trajectory import Trajectory, require_action_range, require_finite
 from agentic_bpt.environments.tasks import TASKS, TaskSpec, domain_spec
 from agentic_bpt.errors import InputError
+from agentic_bpt.whole_file import write_whole
 
 __all__ = [
     "Episode",
@@ -24,7 +23,7 @@ __all__ = [
     "write_episode",
 ]
 
-MAZE_TARGETS = 4  # the published point_mass_maze archives are said to hold one reward a target
+MAZE_REWARDS = 4  # the published point_mass_maze archives are said to hold one reward a target
 
 _REQUIRED = ("observation", "action", "reward", "discount")
 _KEYS = (*_REQUIRED, "physics", "action_repeat")
@@ -77,7 +76,7 @@ def read_episode(file: EpisodeFile, *, domain: str) -> Episode:
     return Episode(
         observation=arrays["observation"],
         action=arrays["action"],
-        reward=reward if reward.shape[1] == MAZE_TARGETS else reward[:, 0],
+        reward=reward if reward.shape[1] == MAZE_REWARDS else reward[:, 0],
         discount=arrays["discount"][:, 0],
         physics=arrays.get("physics"),
         action_repeat=action_repeat,
@@ -120,16 +119,10 @@ def write_episode(folder: Path, *, index: int, episode: Episode) -> Path:
         arrays["physics"] = episode.physics.astype(np.float64)
     if episode.action_repeat != 1:
         arrays["action_repeat"] = np.array(episode.action_repeat, np.int64)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"episode_{index:06d}_{rows - 1}.npz"
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        with open(beside, "wb") as handle:
-            np.savez_compressed(handle, allow_pickle=False, **arrays)
-        os.replace(beside, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
+    content = io.BytesIO()
+    np.savez_compressed(content, allow_pickle=False, **arrays)
+    write_whole(path, content.getvalue())
     return path
 
 
@@ -155,7 +148,7 @@ def _check_shape(key: str, values: np.ndarray, file: EpisodeFile, spec: TaskSpec
         "action": spec.action_width,
         "physics": spec.physics_width,
     }.get(key, 1)
-    maze = key == "reward" and spec.domain == "point_mass_maze" and width == MAZE_TARGETS
+    maze = key == "reward" and spec.domain == "point_mass_maze" and width == MAZE_REWARDS
     if width != expected and not maze:
         raise InputError(
             f"{file}: key {key!r}: must have width {expected} in domain {spec.domain}; "

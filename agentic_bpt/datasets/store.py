@@ -105,6 +105,8 @@ def ingest(
     check_mode(relabel)
     if not 0 <= validation_fraction < 1:
         raise InputError(f"validation_fraction must lie in [0, 1), got {validation_fraction}")
+    if seed < 0:
+        raise InputError(f"seed must not be negative, got {seed}")
     if not sources:
         raise InputError("name at least one folder or zip of episodes, got none")
     collected = [file for source in sources for file in episode_files(Path(source))]

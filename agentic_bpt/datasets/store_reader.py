@@ -1,6 +1,7 @@
 """Reads a store: whole episodes, at the speed of the file system, and what describes them."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -22,6 +23,8 @@ from agentic_bpt.datasets.store_layout import (
 from agentic_bpt.datasets.trajectory import Trajectory
 from agentic_bpt.errors import InputError
 
+_NOT_OPENED = (errno.EACCES, errno.EPERM, errno.EAGAIN, errno.ENOLCK)
+"""Of a file that may well be whole: not ours to read, or locked by who writes it."""
 _AGAIN = "delete it and ingest again"
 _BLOCK_BYTES = 8 * 2**20
 
@@ -208,6 +211,8 @@ def _store_file(path: Path) -> Iterator[h5py.File]:
     except InputError:
         raise
     except OSError as error:
+        if error.errno in _NOT_OPENED:
+            raise InputError(f"{path}: cannot be opened; got {error}") from error
         # HDF5 keeps the size of the file in its first bytes and compares.
         what = "is cut short" if "truncated" in str(error) else "is not a whole HDF5 file"
         raise InputError(f"{path}: {what}; {_AGAIN}; got {path.stat().st_size:,} bytes") from error

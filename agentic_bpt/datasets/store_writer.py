@@ -183,6 +183,8 @@ class StoreWriter:
                 file[name] = values
             for name, value in facts.items():
                 file.attrs[name] = np.bytes_(value.encode()) if isinstance(value, str) else value
+        with made.open("rb") as handle:
+            os.fsync(handle.fileno())  # or a power loss could leave the new name on an empty file
         os.replace(made, self._path)
         discard_unfinished(self._path)
 

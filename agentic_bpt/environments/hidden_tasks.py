@@ -6,6 +6,7 @@ Axes as in `families`.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -94,6 +95,17 @@ def hidden_tasks(text: str, *, seed: int = PARAMETER_SEED) -> HiddenTasks:
         f"a hidden task is a family ({', '.join(FAMILIES)}), tasks of one domain with commas "
         f"between them ({', '.join(TASKS)}), or path.py:function; got {text!r}"
     )
+
+
+def reward_file_hash(text: str) -> str:
+    """Hash the file of `path.py:function`, so that a run is not gone on with under other rewards.
+
+    Empty for what names no file, and where it is not there.
+    """
+    path, colon, _ = text.rpartition(":")
+    if not (colon and path.endswith(".py") and Path(path).is_file()):
+        return ""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _of_family(family: Family, seed: int) -> HiddenTasks:

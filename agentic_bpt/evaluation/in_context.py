@@ -27,12 +27,13 @@ from agentic_bpt.evaluation.rollout import Rollouts, rollout
 
 
 def check_counts(options: Any) -> None:
-    """Refuse an evaluation of no trajectories or no chains, or of a negative prompt.
+    """Refuse an evaluation of no trajectories or no chains, or of a negative prompt or seed.
 
     Raises:
         InputError: the option is named as on the command line.
     """
-    for name, least in (("trajectories", 1), ("chains", 1), ("prompt_trajectories", 0)):
+    least_of = {"trajectories": 1, "chains": 1, "prompt_trajectories": 0, "seed": 0}
+    for name, least in least_of.items():
         if getattr(options, name) < least:
             flag = name.replace("_", "-")
             raise InputError(f"--{flag} must be at least {least}, got {getattr(options, name)}")

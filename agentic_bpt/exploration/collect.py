@@ -18,6 +18,7 @@ from agentic_bpt.exploration.seeding import Purpose, integer_seed
 from agentic_bpt.exploration.state_file import CollectionState, load_state, save_state
 from agentic_bpt.exploration.uniform import UniformExplorer
 from agentic_bpt.exploration.vector import VectorEnvironment
+from agentic_bpt.whole_file import held
 
 EXPLORERS = ("random", "rnd", "td3")
 STATE_NAME = "explorer_state.npz"
@@ -119,8 +120,9 @@ def collect(
         request |= {"action_repeat": action_repeat, "environments": environments}
         request |= {"settings": settings}
         folder = Path(out) / vector.spec.domain / (name or expl_agent)
-        done = _resume(folder, request, explorer, vector.spec)
-        return _collect(vector, explorer, folder, request, done, episodes, progress)
+        with held(folder, refusal="another collection is at work here: wait for it"):
+            done = _resume(folder, request, explorer, vector.spec)
+            return _collect(vector, explorer, folder, request, done, episodes, progress)
 
 
 def _collect(

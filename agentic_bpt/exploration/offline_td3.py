@@ -110,9 +110,10 @@ def init_offline(
 def policy_loss(actor: Actor, critic: Critic, batch: Batch, *, bc_alpha: float | None) -> jax.Array:
     """Give what the policy's update lowers: the lesser of both values, negative, and the BC term.
 
-    With `bc_alpha` it is that of TD3+BC (arXiv 2106.06860, section 5): (pi(s) - a)^2 - lambda Q.
-    lambda = alpha / mean |Q| is taken as a constant, so that alpha means the same whatever the
-    scale of the rewards.
+    With `bc_alpha` it is that of TD3+BC (arXiv 2106.06860, section 5), (pi(s) - a)^2 - lambda Q,
+    but for Q: there the first critic's at the policy's action, here, as in ExoRL's agents, the
+    lesser of both at the action with noise. lambda = alpha / mean |Q| is taken as a constant, so
+    that alpha means the same whatever the scale of the rewards.
     """
     actions_BA = noisy_actions(actor, batch.observations, batch.actor_noise)
     value_B = jnp.minimum(*apply_critic(critic, batch.observations, actions_BA))

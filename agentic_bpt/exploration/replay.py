@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agentic_bpt.errors import InputError
+
 
 class Experience(NamedTuple):
     """One episode, as it is learned from."""
@@ -40,7 +42,7 @@ class Replay:
         discount: float,
     ) -> None:
         if return_steps > episode_steps:
-            raise ValueError(
+            raise InputError(
                 f"return_steps must be at most the episode's {episode_steps}, got {return_steps}"
             )
         self.capacity = max(1, capacity_steps // episode_steps)  # episodes

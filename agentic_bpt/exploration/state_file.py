@@ -1,7 +1,7 @@
 """The file from which a stopped collection goes on: what it was asked for, and what it learned."""
 
+import io
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentic_bpt.errors import InputError
+from agentic_bpt.whole_file import write_whole
 
 FORMAT = 2
 _HEADER = "header"
@@ -31,12 +32,9 @@ def save_state(path: Path, state: CollectionState) -> None:
     header = {"format": FORMAT, "request": state.request, "episodes": state.episodes}
     arrays = {_HEADER: np.array(json.dumps(header))}
     arrays |= {_LEARNED + name: array for name, array in state.learned.items()}
-    beside = path.with_name(f"{path.name}.part")
-    with open(beside, "wb") as handle:
-        np.savez(handle, allow_pickle=False, **arrays)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(beside, path)
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    write_whole(path, content.getvalue())
 
 
 def load_state(path: Path) -> CollectionState:

@@ -102,7 +102,10 @@ class VectorEnvironment:
                 answer = np.frombuffer(connection.recv_bytes(), np.float64)
                 rows.append(answer.reshape(-1, rows[0].shape[1]))
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-            raise RuntimeError("a worker that steps environments has ended: start again") from error
+            raise InputError(
+                "a process that steps environments was ended, perhaps for lack of memory: run the "
+                "same again to go on, with fewer workers"
+            ) from error
         observations, rewards, physics = np.split(np.concatenate(rows), self._columns, axis=1)
         return VectorStep(observations.astype(np.float32), rewards[:, 0], physics)
 

@@ -16,7 +16,7 @@ class OptimizerConfig:
     learning_rate: float = 1e-3
     """Peak learning rate."""
     warmup_steps: int = 100
-    """Updates over which the learning rate grows linearly from 0."""
+    """Updates over which the learning rate grows linearly; the first is peak / warmup."""
     schedule: str = "cosine"
     """After warm-up: "constant", or "cosine" down to a hundredth of the peak at the last step."""
     weight_decay: float = 1e-4

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agentic_bpt.environments.hidden_tasks import hidden_tasks
+from agentic_bpt.environments.hidden_tasks import hidden_tasks, reward_file_hash
 from agentic_bpt.errors import InputError
 
 GOOD = """
@@ -65,6 +65,15 @@ def test_a_wrong_reward_is_refused_in_one_line(tmp_path, body, message):
     with pytest.raises(InputError, match=message) as refused:
         tasks.reward(np.zeros((3, 4)), np.zeros((3, 1)), tasks.training_KD[0])
     assert "\n" not in str(refused.value)
+
+
+def test_a_file_is_known_by_its_content(tmp_path):
+    tasks = tasks_of(tmp_path, GOOD)
+    first = reward_file_hash(tasks.text)
+    assert first == reward_file_hash(tasks.text) != ""
+    tasks_of(tmp_path, GOOD.replace("0.75", "0.8"))
+    assert reward_file_hash(tasks.text) not in (first, "")
+    assert reward_file_hash("walker_speed") == reward_file_hash("none.py:reward") == ""
 
 
 def test_a_file_that_is_not_there(tmp_path):

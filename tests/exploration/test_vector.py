@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from agentic_bpt.environments.tasks import Environment
+from agentic_bpt.errors import InputError
 from agentic_bpt.exploration.vector import VectorEnvironment
 
 TASK = "walker_walk"
@@ -36,7 +37,7 @@ def test_workers_end_with_it_and_one_that_ended_is_reported():
         assert process.is_alive()
         process.kill()
         process.join()
-        with pytest.raises(RuntimeError, match="a worker that steps environments has ended"):
+        with pytest.raises(InputError, match="a process that steps environments was ended"):
             vector.step(np.zeros((2, 6)))
     with VectorEnvironment(TASK, action_repeat=1, environments=2, workers=2) as vector:
         vector.reset(SEEDS[:2])
