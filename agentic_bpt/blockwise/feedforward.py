@@ -58,6 +58,10 @@ class LayerParams(NamedTuple):
     """[D]"""
 
 
+LAST_GROUP = 2**32 - 1
+"""Sites are numbered down from here: from 0 on, attention's masks have the groups of a batch."""
+
+
 class Dropout(NamedTuple):
     """What the position-wise dropout masks of a layer depend on."""
 
@@ -71,7 +75,7 @@ class Dropout(NamedTuple):
 
     def __call__(self, x_MD: jax.Array, site: int) -> jax.Array:
         """Drop elements of x; `site` tells the masks of one layer apart."""
-        keys_M = fold(self.seed, site, self.batch_M, self.token_M)
+        keys_M = fold(self.seed, jnp.uint32(LAST_GROUP - site), self.batch_M, self.token_M)
         return x_MD * keep_scale(keys_M[:, None], jnp.arange(x_MD.shape[1]), rate=self.rate)
 
 
