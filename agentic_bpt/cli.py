@@ -263,7 +263,7 @@ def report(
 
     Args:
         runs: Folders of runs, or result files.
-        out: Folder for report.md, report.csv and report.png.
+        out: Folder for report.md, .csv, .tex and .png.
     """
     from agentic_bpt.reports.results import read_results, write_report
     from agentic_bpt.reports.table import build_table, render_plain

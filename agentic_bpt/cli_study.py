@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import tyro
 
 PresetName = Literal["cpu", "gpu", "paper"]
-BenchName = Literal["train", "core", "decode", "rollout", "data", "mesh"]
 
 
 def table5(

@@ -1,10 +1,11 @@
 """Evaluating a trained run by rollouts, and keeping what came out in its folder."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from agentic_bpt.acting import TrainedRun, load_run
 from agentic_bpt.datasets.hidden import HiddenEpisodes
 from agentic_bpt.datasets.sampler import spaced_episodes
 from agentic_bpt.datasets.trajectory import Trajectory
-from agentic_bpt.environments.hidden_tasks import hidden_tasks
+from agentic_bpt.environments.hidden_tasks import hidden_tasks, reward_file_hash
 from agentic_bpt.environments.tasks import task_spec
 from agentic_bpt.errors import InputError
 from agentic_bpt.evaluation.in_context import InContext, check_counts, evaluate_in_context
@@ -22,10 +23,40 @@ from agentic_bpt.evaluation.policy import (
 )
 from agentic_bpt.evaluation.rollout import rollout
 from agentic_bpt.evaluation.video import Recording, record_video
-from agentic_bpt.experiment import CriticAgent, Experiment, TransformerAgent
+from agentic_bpt.experiment import Experiment, TransformerAgent, flat
 from agentic_bpt.made_by import made_by
+from agentic_bpt.methods import METHODS
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.training.metrics import read_metrics
+
+SETTINGS = {
+    "batch": "batch",
+    "trajectories": "agent.chain.trajectories",
+    "scheme": "agent.model.core.scheme",
+    "layout": "agent.model.layout",
+    "completion": "agent.chain.completion",
+    "sampling": "agent.chain.sampling",
+    "loss": "agent.chain.loss",
+    "target_excess": "agent.chain.target_excess",
+    "width": "agent.learner.width",
+    "bc_alpha": "agent.bc_alpha",
+}
+"""What every result says of its training: the name there, and the field of the experiment."""
+
+NUMBERS_APART = (
+    "method",
+    "store",
+    "data_hash",
+    "seed",
+    "loop.",
+    "accumulate",
+    "agent.model.core.engine",
+    "agent.model.core.query_block",
+    "agent.model.core.key_block",
+    "agent.model.core.recompute_attention",
+)
+"""Beginnings of fields that are no settings: said elsewhere in a result, or how the same numbers
+are computed."""
 
 TARGET_MULTIPLIERS = (1.0, 0.5, 0.75, 1.25)
 """Targets an agent is evaluated at, in units of the one asked for; the first is the result."""
@@ -175,12 +206,14 @@ def evaluate_hidden(
     agent = run.experiment.agent
     if not isinstance(agent, TransformerAgent) or not agent.hidden_task:
         raise InputError(f"{workdir}: was not trained with --hidden-task: use evaluate")
+    if reward_file_hash(agent.hidden_task) != agent.hidden_hash:
+        raise InputError(f"{workdir}: its reward file has changed since: {agent.hidden_task}")
     if agent.context_trajectories and options.prompt_trajectories:
         raise InputError(f"{workdir}: has no room for a prompt: use --prompt-trajectories 0")
     with run.open_store() as store:
         episodes = HiddenEpisodes(store, hidden_tasks(agent.hidden_task), told=agent.told)
         found = evaluate_in_context(
-            run.policy(),
+            cast(ContextPolicy, run.policy()),  # as of every transformer
             episodes,
             options,
             target_excess=agent.chain.target_excess,
@@ -189,6 +222,20 @@ def evaluate_hidden(
     document = {**_describe_run(run, command), **found}
     write_json(workdir / options.file_name(), document)
     return document
+
+
+def is_evaluated(workdir: Path, evaluation: Evaluation, *, steps: int) -> bool:
+    """Say whether a run was evaluated after all its updates, not when it was half trained.
+
+    A result that cannot be read counts: whose it is, nobody knows, and reports say so.
+    """
+    try:
+        document = json.loads((workdir / evaluation.file_name()).read_text())
+        return document["training"]["steps"] == steps
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def _start(
@@ -218,24 +265,19 @@ def _prompt(run: TrainedRun, evaluation: Evaluation) -> list[Trajectory]:
 
 
 def settings_of(experiment: Experiment) -> dict[str, Any]:
-    """Give what a result says of how its agent was trained."""
-    agent = experiment.agent
-    settings: dict[str, Any] = {"batch": experiment.batch}
-    if isinstance(agent, TransformerAgent):
-        settings |= {
-            "trajectories": agent.chain.trajectories,
-            "scheme": agent.model.core.scheme,
-            "layout": agent.model.layout,
-            "completion": agent.chain.completion,
-            "sampling": agent.chain.sampling,
-            "loss": agent.chain.loss,
-            "target_excess": agent.chain.target_excess,
-        }
-        if agent.hidden_task:
-            settings |= {"hidden_task": agent.hidden_task, "told": agent.told}
-    elif isinstance(agent, CriticAgent):
-        settings |= {"width": agent.learner.width, "bc_alpha": agent.bc_alpha}
-    return settings
+    """Give what a result says of how its agent was trained, so that unlike ones are not pooled.
+
+    These are `SETTINGS`, and by its path every other field that is not as in preset "cpu" of the
+    method, but for those that no number depends on (`NUMBERS_APART`) and the number of updates,
+    which a result gives beside them.
+    """
+    fields = flat(experiment)
+    usual = flat(METHODS[experiment.method].presets["cpu"])
+    settings = {name: fields.pop(path) for name, path in SETTINGS.items() if path in fields}
+    unusual = {path: value for path, value in fields.items() if value != usual.get(path)}
+    return settings | {
+        path: value for path, value in unusual.items() if not path.startswith(NUMBERS_APART)
+    }
 
 
 def _describe_run(run: TrainedRun, command: str | None) -> dict[str, Any]:

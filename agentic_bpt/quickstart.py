@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agentic_bpt.datasets.store import ingest
-from agentic_bpt.evaluating import Evaluation, evaluate_run
+from agentic_bpt.evaluating import Evaluation, evaluate_run, is_evaluated
 from agentic_bpt.exploration.collect import collect
 from agentic_bpt.methods import preset_of
 from agentic_bpt.progress import counting
@@ -47,14 +47,9 @@ def run_quickstart(workdir: Path, *, collect_anew: bool, seed: int) -> list[Path
         experiment = dataclasses.replace(preset_of(method, "cpu"), store=str(store), seed=seed)
         train_run(experiment, run)
         result = run / EVALUATION.file_name()
-        if not result.exists():
+        if not is_evaluated(run, EVALUATION, steps=experiment.loop.steps):
             with counting(f"evaluate {method}", "environment steps") as advance:
-                evaluate_run(
-                    run,
-                    EVALUATION,
-                    progress=advance,
-                    command=f"agentic-bpt quickstart --seed {seed}",
-                )
+                evaluate_run(run, EVALUATION, progress=advance)
         results.append(result)
     files = write_report(results, workdir / "report")
     print_table(build_table(read_results(results)), console)

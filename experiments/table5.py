@@ -13,5 +13,5 @@ import sys
 from agentic_bpt.cli import main
 
 if __name__ == "__main__":
-    sys.argv[1:1] = ["table5"]
+    sys.argv[:1] = ["agentic-bpt", "table5"]
     main()

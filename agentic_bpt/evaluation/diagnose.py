@@ -138,10 +138,11 @@ def _targets(measures: Measures) -> list[str]:
     """Compare each target asked with those of training."""
     sentences = []
     for asked in measures.asked:
-        if asked.target > measures.best_return + ROUNDING * abs(measures.best_return):
+        beyond = asked.target > measures.best_return + ROUNDING * abs(measures.best_return)
+        if beyond and asked.near < RARE_TARGET:
             sentences.append(
                 f"the target of {asked.target:.4g} is above every return in the data "
-                f"(best {measures.best_return:.4g}): ask for less"
+                f"(best {measures.best_return:.4g}), and hardly a chain aimed there: ask for less"
             )
         elif asked.near < RARE_TARGET:
             sentences.append(

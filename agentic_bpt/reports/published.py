@@ -32,11 +32,16 @@ CAVEAT = (
 )
 JACO_CAVEAT = 'The paper\'s "Jaco Reach" does not say which of the four targets it is.'
 
-_SCHEME_COLUMNS = {
-    "vanilla": "AT N=32",
-    "memory_efficient": "AT+ME N=32",
-    "blockwise": "AT+BPT N=32",
-}
+_METHODS = {"bc10": "BC-10%", "dt": "DT", "td3_offline": "TD3", "td3_bc": "TD3+BC"}
+_SCHEMES = {"vanilla": "AT", "memory_efficient": "AT+ME", "blockwise": "AT+BPT"}
+
+
+def paper_column(method: str, settings: Mapping[str, Any]) -> str:
+    """Name a column as the paper names its own, `COLUMNS`; others by their method."""
+    if method != "at":
+        return _METHODS.get(method, method)
+    scheme = _SCHEMES.get(str(settings.get("scheme")), "AT")
+    return f"{scheme} N={settings.get('trajectories')}"
 
 
 def published_row(task: str) -> dict[str, float | str] | None:
@@ -55,15 +60,10 @@ def published_entry(task: str, method: str, settings: Mapping[str, Any]) -> floa
     row = published_row(task)
     if row is None:
         return None
-    if method in ("bc10", "dt"):
-        return row["BC-10%" if method == "bc10" else "DT"]
-    if method != "at":
-        return None
-    match settings.get("trajectories"):
-        case 4:
-            return row["AT N=4"]
-        case 32 if settings.get("scheme") in _SCHEME_COLUMNS:
-            return row[_SCHEME_COLUMNS[settings["scheme"]]]
-        case 128:
-            return row["AT ring N=128"]
-    return None
+    if method == "at" and settings.get("trajectories") == 4:
+        return row["AT N=4"]
+    if method == "at" and settings.get("trajectories") == 128:
+        return row["AT ring N=128"]
+    if method == "at" and settings.get("scheme") not in _SCHEMES:
+        return None  # of N = 32 the schemes have entries of their own
+    return row.get(paper_column(method, settings))

@@ -279,7 +279,7 @@ def check_comparable(results: Sequence[Result]) -> None:
         ("protocol.chains", [(r.protocol.chains, r) for r in results]),
         ("protocol.prompt_trajectories", [(r.protocol.prompt_trajectories, r) for r in told]),
         ("protocol.evaluation_seed", [(r.protocol.evaluation_seed, r) for r in results]),
-        ("conditions' main target_multiplier", [(r.main.target_multiplier, r) for r in told]),
+        ("conditions' main target_return", [(r.main.target_return, r) for r in told]),
         ("dataset.data_hash", [(r.dataset.data_hash, r) for r in results]),
     ]
     differences = []
@@ -320,23 +320,25 @@ def exclude_unfinished(results: Sequence[Result]) -> tuple[list[Result], list[Re
 
 
 def write_report(paths: Iterable[Path], out: Path) -> ReportFiles:
-    """Write report.md, report.csv and report.png of these results into the folder `out`.
+    """Write report.md, .csv, .tex and .png of these results into the folder `out`.
 
     Raises:
         InputError: As `read_results` and `check_comparable`, or `out` is a file.
     """
     # Imported here so that whoever only reads or writes results does not load matplotlib.
+    from agentic_bpt.reports.latex import render_latex
     from agentic_bpt.reports.plots import chain_png
     from agentic_bpt.reports.table import build_table, render_csv, render_markdown
 
     out = Path(out)
     if out.is_file():
-        raise InputError(f"{out}: is a file; name a folder for report.md, report.csv, report.png")
+        raise InputError(f"{out}: is a file; name a folder for report.md, .csv, .tex and .png")
     results = read_results(paths)
     table = build_table(results)
     files = ReportFiles(out / "report.md", out / "report.csv", out / "report.png")
     write_whole(files.png, chain_png(results))
     write_whole(files.csv, render_csv(table).encode())
+    write_whole(out / "report.tex", render_latex(table).encode())
     page = [
         f"# {table.task}: {len(results)} result{'s' if len(results) > 1 else ''}",
         f"![Return along the chain, and the dataset's returns]({files.png.name})",
@@ -355,7 +357,8 @@ def provenance(results: Sequence[Result]) -> str:
     lines = [
         "## Provenance",
         "",
-        f"- Data: `{data.path}`, {data.episodes} episodes, hash `{data.data_hash}`",
+        f"- Data: `{data.path}`, {len(data.returns)} training episodes of {data.episodes}, hash "
+        f"`{data.data_hash}`",
         f"- Protocol: chains of n = {protocol.trajectories} trajectories, {protocol.chains} chains "
         f"a run, prompt of {', '.join(map(str, prompts)) or 'no'} trajectories, evaluation seed "
         f"{protocol.evaluation_seed}, action repeat {first.action_repeat}",
@@ -377,7 +380,8 @@ def provenance(results: Sequence[Result]) -> str:
             f"| `{result.run}` | {result.method} | {result.seed} | {settings} | {training} "
             f"| {seconds} | {result.created.isoformat(timespec='seconds')} |"
         )
-    lines += ["", "Commands:", "", "```", *[result.command for result in results], "```"]
+    commands = dict.fromkeys(result.command for result in results)
+    lines += ["", "Commands:", "", "```", *commands, "```"]
     return "\n".join(lines)
 
 

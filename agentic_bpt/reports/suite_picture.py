@@ -13,8 +13,8 @@ from agentic_bpt.reports.suite_renderings import cell_lines, suite_title
 from agentic_bpt.reports.suite_table import AVERAGE, SuiteTable
 
 CAPTION = (
-    "Return [95 % bootstrap interval] (normalised score: 0 is random, 100 the reference) and the "
-    "paper's number, for its order only."
+    "Return [95 % bootstrap interval] (normalised score: 0 is random, 100 the reference, both at "
+    "action repeat 1) and the paper's number, for its order only."
 )
 _LABEL_INCHES, _COLUMN_INCHES, _LINE_INCHES, _GAP_INCHES = 1.8, 1.25, 0.15, 0.14
 _TITLE_INCHES = 0.35
@@ -79,7 +79,7 @@ def _rows(table: SuiteTable, protocol: str) -> list[_Row]:
         texts = [
             [
                 part
-                for line in cell_lines(cell, protocol)
+                for line in cell_lines(cell, protocol, table.seeds)
                 for part in textwrap.wrap(line, _CELL_CHARACTERS)
             ]
             for cell in cells

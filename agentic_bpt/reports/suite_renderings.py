@@ -17,13 +17,17 @@ def suite_title(table: SuiteTable, protocol: str) -> str:
     return f"{protocol.capitalize()} of n = {table.trajectories} trajectories of a chain"
 
 
-def cell_lines(cell: SuiteCell, protocol: str) -> list[str]:
-    """Write a cell: the return and its interval, the score, the paper's number."""
+def cell_lines(cell: SuiteCell, protocol: str, seeds: int) -> list[str]:
+    """Write a cell: the return and its interval, the score, the paper's number.
+
+    A cell of fewer trainings than `seeds` says how many.
+    """
     lines = [cell.unmeasured] if cell.unmeasured else []
     score = cell.scores.get(protocol)
     if protocol in cell.returns:
         interval = cell.returns[protocol]
         lines += [one_decimal(interval.value), _ends(interval, cell.seeds)]
+        lines += [f"n = {cell.seeds}"] if 1 < cell.seeds < seeds else []
         lines += [f"({one_decimal(score.value)})"] if score else []
     elif score:
         lines += [f"({one_decimal(score.value)})", _ends(score, cell.seeds)]
@@ -43,7 +47,9 @@ def suite_grid(table: SuiteTable, protocol: str, join: str) -> tuple[list[str], 
     rows = []
     for row in table.rows:
         cells = [table.cells[row.name, column] for column in table.columns]
-        rows.append([row.label, *(join.join(cell_lines(cell, protocol)) for cell in cells)])
+        rows.append(
+            [row.label, *(join.join(cell_lines(cell, protocol, table.seeds)) for cell in cells)]
+        )
     return ["task", *table.columns], rows
 
 

@@ -1,6 +1,6 @@
 """What the cells of a suite's table are made of: results sorted by cell, one number a chain."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from agentic_bpt.evaluation.protocol import (
     normalized_score,
     reduce_chains,
 )
+from agentic_bpt.reports.published import paper_column
 from agentic_bpt.reports.results import Result, check_comparable
 from agentic_bpt.reports.table import Group, random_returns, warnings_of
 
@@ -44,7 +45,7 @@ class Cells(NamedTuple):
 
     samples: dict[Key, Samples]
     reasons: dict[Key, str]
-    """Why a cell has no samples."""
+    """Why a cell has no samples, or not those of all its trainings."""
     warnings: list[str]
 
 
@@ -52,7 +53,6 @@ def sort_results(
     results: Sequence[Result],
     tasks: Sequence[str],
     methods: Sequence[str],
-    column_of: Callable[[Result], str],
 ) -> dict[Key, list[Result]]:
     """Sort results into cells, the seeds of each ascending.
 
@@ -61,7 +61,7 @@ def sort_results(
     """
     cells: dict[Key, list[Result]] = {}
     for result in sorted(results, key=lambda result: result.seed):
-        column = column_of(result)
+        column = paper_column(result.method, result.settings)
         for kind, value, known in (("task", result.task, tasks), ("column", column, methods)):
             if value not in known:
                 raise InputError(

@@ -1,8 +1,8 @@
 """The table of a suite: tasks as rows, methods as columns, as in Table 5 of arXiv 2305.19370."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentic_bpt.errors import InputError
 from agentic_bpt.evaluation.protocol import Interval, normalized_score
@@ -28,8 +28,12 @@ from agentic_bpt.reports.table import one_decimal
 AVERAGE = "average"
 """Row of the averages of normalised scores."""
 
-_SCHEMES = {"vanilla": "AT", "memory_efficient": "AT+ME", "blockwise": "AT+BPT"}
-_METHODS = {"bc10": "BC-10%", "dt": "DT", "td3_offline": "TD3", "td3_bc": "TD3+BC"}
+FEW_SEEDS = 5
+"""Fewer trainings make bootstrap intervals too narrow to be taken at their word."""
+FEW_SEEDS_NOTE = (
+    "Intervals over few trainings are too narrow: where trainings differ more than chains do, one "
+    "of 95 % holds the true mean in about 65 % of cases with 2 trainings, 75 % with 3."
+)
 
 
 class SuiteRow(NamedTuple):
@@ -65,20 +69,10 @@ class SuiteTable(NamedTuple):
     """(name of the row, column) -> cell; every pair is there."""
     trajectories: int
     """Episodes in a chain, n; 0 without a result."""
+    seeds: int
+    """The most trainings that a cell has."""
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-def paper_column(method: str, settings: Mapping[str, Any]) -> str:
-    """Name a column as the paper names its own, `published.COLUMNS`; others by their method."""
-    if method != "at":
-        return _METHODS.get(method, method)
-    scheme = _SCHEMES.get(str(settings.get("scheme")), "AT")
-    return f"{scheme} N={settings.get('trajectories')}"
-
-
-def _paper_column_of(result: Result) -> str:
-    return paper_column(result.method, result.settings)
 
 
 def build_suite_table(
@@ -87,7 +81,6 @@ def build_suite_table(
     tasks: Sequence[str],
     methods: Sequence[str],
     unmeasured: Mapping[tuple[str, str], str],
-    column_of: Callable[[Result], str] = _paper_column_of,
     shared: Mapping[Key, str] | None = None,
 ) -> SuiteTable:
     """Build the table of results of several tasks; a cell pools the training seeds it finds.
@@ -96,11 +89,10 @@ def build_suite_table(
         results: of any of the tasks, in any order.
         tasks: full names, in the order of the rows. With all four of jaco's targets among them a
             row with their mean follows.
-        methods: names of the columns, in order, as `column_of` gives them; `RANDOM` is the random
-            policy of the same result files.
+        methods: names of the columns, in order, as `published.paper_column` gives them; `RANDOM`
+            is the random policy of the same result files.
         unmeasured: (task, column) -> why it has no result, as "oom: 165 GB of 80 GB"; "not run" is
             said of a cell without a reason.
-        column_of: gives the column of a result; by default `paper_column` of its settings.
         shared: (task, column) -> the column whose results it shows, since both compute the same
             numbers; where `unmeasured` names such a cell, that is said instead.
 
@@ -110,7 +102,7 @@ def build_suite_table(
     """
     shared = shared or {}
     trajectories = _shared_trajectories(results)
-    by_cell = sort_results(results, tasks, methods, column_of)
+    by_cell = sort_results(results, tasks, methods)
     found = measure(by_cell, tasks, methods)
     found.reasons.update(unmeasured)
     share(found, shared)
@@ -135,10 +127,16 @@ def build_suite_table(
         columns=tuple(methods),
         cells=cells | {(AVERAGE, column): cell for column, cell in averages.items()},
         trajectories=trajectories,
+        seeds=max((cell.seeds for cell in cells.values()), default=0),
         warnings=tuple(found.warnings),
         notes=(
             *_notes(results, tasks, [*cells.values(), *averages.values()], shared),
             *_unlike_settings(by_cell, methods),
+            *(
+                f"{column} on {name}: a training is left out: {why}."
+                for (name, column), why in found.reasons.items()
+                if (name, column) in found.samples
+            ),
             averaged,
         ),
     )
@@ -207,23 +205,26 @@ def _scores(name: str, returns: Mapping[str, Interval]) -> dict[str, Interval]:
 def _averages(
     found: Cells, names: Sequence[str], methods: Sequence[str]
 ) -> tuple[dict[str, SuiteCell], str]:
-    """Average the scores over the tasks that all measured columns have, and say which these are.
+    """Average the scores over all measured tasks, and say which these are.
 
-    Jaco's targets count as one task where their mean is a row. A column that did not fit the device
-    somewhere has no average, as in the paper, and takes no task from the others'.
+    Jaco's targets count as one task where their mean is a row. A column without a number on one of
+    them, as where it did not fit the device, has no average, and takes no task from the others'.
     """
     units = [n for n in names if _has_scale(n) and not (JACO in names and n in JACO_TARGETS)]
-    oom = [c for c in methods if any(found.reasons.get((u, c), "").startswith(OOM) for u in units)]
-    active = [
-        c for c in methods if c not in oom and any((unit, c) in found.samples for unit in units)
-    ]
-    common = [unit for unit in units if all((unit, c) in found.samples for c in active)]
-    cells = {c: SuiteCell({}, {}, 0, None, OOM if c in oom else "-") for c in methods}
-    for column in active if common else ():
-        mean = mean_of([scored(found.samples[unit, column], _scale(unit)) for unit in common])
-        cells[column] = SuiteCell({}, intervals_of(mean), len(mean.seeds), None, "")
-    over = f"{len(common)} of {len(units)}: {', '.join(common)}" if active and common else "none"
-    note = f"Average: of the normalised scores over the tasks that all methods have ({over})."
+    measured = [u for u in units if any((u, column) in found.samples for column in methods)]
+    cells = {}
+    for column in methods:
+        oom = any(found.reasons.get((unit, column), "").startswith(OOM) for unit in units)
+        cells[column] = SuiteCell({}, {}, 0, None, OOM if oom else "-")
+        if measured and all((unit, column) in found.samples for unit in measured):
+            parts = [scored(found.samples[unit, column], _scale(unit)) for unit in measured]
+            mean = mean_of(parts)
+            cells[column] = SuiteCell({}, intervals_of(mean), len(mean.seeds), None, "")
+    over = f"{len(measured)} of {len(units)}: {', '.join(measured)}" if measured else "none"
+    note = (
+        f"Average: of the normalised scores over the tasks that were run ({over}), of the methods "
+        "that have them all."
+    )
     return cells, note
 
 
@@ -248,11 +249,17 @@ def _notes(
     notes = [
         "Each cell: return [95 % bootstrap interval over seeds and chains] (normalised score), and "
         "the paper's number for its order only. Score 0 is a random policy, 100 is TD-MPC2 trained "
-        "online for 4M steps, or for jaco its bound of 250.",
+        "online for 4M steps, or for jaco its bound of 250, all at action repeat 1: at another, a "
+        "random policy does not score 0.",
         "Max of n rewards luck too: read it beside the random policy and the other tables.",
     ]
+    most = max((cell.seeds for cell in cells), default=0)
+    if most:
+        notes.append(f"Trainings (seeds) a cell: {most}, where it does not say n = fewer.")
     if any(cell.seeds == 1 for cell in cells):
         notes.append("n = 1: one training, so no interval; another may give another number.")
+    if any(1 < cell.seeds < FEW_SEEDS for cell in cells):
+        notes.append(FEW_SEEDS_NOTE)
     notes += [
         f"{column} takes the trainings of {source}: both compute the same numbers."
         for column, source in {column: source for (_, column), source in shared.items()}.items()
@@ -261,8 +268,9 @@ def _notes(
         data = next((result.dataset for result in results if result.task == task), None)
         if data:
             notes.append(
-                f"Data of {task}: {data.episodes} episodes, mean {one_decimal(data.mean)}, best "
-                f"tenth {one_decimal(data.best_tenth_mean)}, best {one_decimal(data.best)}."
+                f"Data of {task}: {len(data.returns)} training episodes, mean "
+                f"{one_decimal(data.mean)}, best tenth {one_decimal(data.best_tenth_mean)}, best "
+                f"{one_decimal(data.best)}."
             )
     if any(cell.published is not None for cell in cells):
         jaco = any(task.startswith(JACO) for task in tasks)

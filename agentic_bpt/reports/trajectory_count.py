@@ -37,6 +37,8 @@ class Cost(NamedTuple):
     tokens_per_second: float
     """Median over training, mean of the seeds."""
     updates: int
+    update_seconds: float | None
+    """The least of some, timed beside the other N; None where they were not."""
     evaluation_seconds: float
     """Model and physics of one evaluation, mean of the seeds."""
 
@@ -93,38 +95,43 @@ def chain_lines(comparison: Comparison) -> list[str]:
 
 
 def grid_lines(comparison: Comparison) -> list[str]:
-    """Write the grids of N in training x n at test as Markdown, one a series and statistic.
-
-    Where there is one seed, the interval is over its chains and says nothing of another training.
-    """
+    """Write the grids of N in training x n at test as Markdown, one a series and statistic."""
     lines = []
     for series in comparison.series:
         for statistic in STATISTICS:
             what = "the last of n episodes" if statistic == "last" else "the mean of n episodes"
             lines += [f"**{series.label}: {what}**", ""]
             heads = [f"n = {n}" for n in comparison.test]
-            lines += [f"| N in training | seeds | {' | '.join(heads)} |"]
-            lines += ["|---:|---:|" + "---:|" * len(heads)]
+            lines += [f"| N in training | updates | seeds | {' | '.join(heads)} |"]
+            lines += ["|---:|---:|---:|" + "---:|" * len(heads)]
             for trajectories, results in series.by_trajectories.items():
-                cells = [_text(statistic_at(results, n, statistic)) for n in comparison.test]
-                lines.append(f"| {trajectories} | {len(results)} | {' | '.join(cells)} |")
+                lines.append(_grid_line(trajectories, results, comparison.test, statistic))
             for label, results in comparison.marks.items():
-                cells = [_text(statistic_at(results, n, statistic)) for n in comparison.test]
-                lines.append(f"| {label} | {len(results)} | {' | '.join(cells)} |")
+                lines.append(_grid_line(label, results, comparison.test, statistic))
             lines.append("")
     return lines
+
+
+def _grid_line(
+    label: int | str, results: Sequence[Result], test: Sequence[int], statistic: str
+) -> str:
+    cells = [_text(statistic_at(results, n, statistic)) for n in test]
+    updates = results[0].training["steps"]
+    return f"| {label} | {updates:,} | {len(results)} | {' | '.join(cells)} |"
 
 
 def cost_lines(comparison: Comparison) -> list[str]:
     """Write what each N costs as a Markdown table."""
     lines = [
-        "| N | updates | predicted memory | tokens/s | evaluation |",
-        "|---:|---:|---:|---:|---:|",
+        "| N | updates | predicted memory | an update, side by side | tokens/s in training "
+        "| evaluation |",
+        "|---:|---:|---:|---:|---:|---:|",
     ]
     for cost in comparison.costs:
+        seconds = "-" if cost.update_seconds is None else f"{1000 * cost.update_seconds:,.0f} ms"
         lines.append(
             f"| {cost.trajectories} | {cost.updates:,} | {cost.predicted_bytes / 2**20:,.0f} MiB "
-            f"| {cost.tokens_per_second:,.0f} | {cost.evaluation_seconds:,.0f} s |"
+            f"| {seconds} | {cost.tokens_per_second:,.0f} | {cost.evaluation_seconds:,.0f} s |"
         )
     return lines
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentic_bpt.errors import InputError
-from agentic_bpt.evaluating import Evaluation, evaluate_run, settings_of
+from agentic_bpt.evaluating import Evaluation, evaluate_run, is_evaluated, settings_of
 from agentic_bpt.experiment import (
     FILE_NAME,
     Experiment,
@@ -76,7 +76,7 @@ class State(NamedTuple):
 
 def state_of(cell: Cell) -> State:
     """Look at what is on disk."""
-    if cell.result.exists():
+    if is_evaluated(cell.folder, cell.evaluation, steps=cell.experiment.loop.steps):
         return State("done")
     try:
         found = json.loads(cell.state_file.read_text())
@@ -146,9 +146,10 @@ def run_requested(folder: Path) -> None:
     if request["cores"]:
         os.sched_setaffinity(0, request["cores"])
     evaluation = Evaluation(**request["evaluation"])
-    train_run(read_experiment(folder / "asked"), folder)
+    experiment = read_experiment(folder / "asked")
+    train_run(experiment, folder)
     with only_run(folder):
-        if not (folder / evaluation.file_name()).exists():
+        if not is_evaluated(folder, evaluation, steps=experiment.loop.steps):
             evaluate_run(folder, evaluation, command=request["command"])
 
 

@@ -53,16 +53,25 @@ class RayProcess:
         # Not retried by Ray: whoever waits tells a death from a failure, and says so.
         task: Any = ray.remote(num_cpus=1, num_gpus=accelerators, max_retries=0)(_run)
         self._result = task.remote(list(command), os.getcwd(), str(log.resolve()))
+        self._log = log
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
         """Give the return code, or None while it runs."""
         import ray  # pyright: ignore[reportMissingImports]
-        from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
+        from ray.exceptions import (  # pyright: ignore[reportMissingImports]
+            RayError,
+            RayTaskError,
+        )
 
         if self.returncode is None and ray.wait([self._result], timeout=0)[0]:
             try:
                 self.returncode = ray.get(self._result)
+            except RayTaskError as error:  # it was not even started, as without a log folder
+                raise InputError(
+                    f"--ray: a machine of the cluster cannot run {self._log}: all must see the "
+                    f"same files; got: {str(error).strip().splitlines()[-1]}"
+                ) from None
             except RayError:
                 self.returncode = DIED
         return self.returncode

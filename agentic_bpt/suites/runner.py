@@ -143,7 +143,7 @@ def _start(cell: Cell, cores: list[int], attempt: int, ray: str | None) -> Runni
 
 def _ended(one: Running, code: int) -> State | None:
     """Say how a cell ended, by its exit code; None if it is to be tried again."""
-    if code == 0 and one.cell.result.exists():
+    if code == 0 and state_of(one.cell).kind == "done":
         return State("done")
     if code < 0 and one.attempt < ATTEMPTS:
         return None
@@ -155,5 +155,5 @@ def _ended(one: Running, code: int) -> State | None:
 
 
 def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     return lines[-1] if lines else "ended without a word"

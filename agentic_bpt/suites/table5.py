@@ -11,7 +11,7 @@ from agentic_bpt.errors import InputError
 from agentic_bpt.evaluating import Evaluation
 from agentic_bpt.experiment import Experiment, TransformerAgent, replace_in
 from agentic_bpt.methods import preset_of
-from agentic_bpt.reports.suite_table import paper_column
+from agentic_bpt.reports.published import paper_column
 from agentic_bpt.run import episode_steps
 from agentic_bpt.suites.cell import Cell
 

@@ -48,7 +48,8 @@ def run_table5(
     Raises:
         InputError: a wrong argument, or data that is not fit.
     """
-    console = Console(width=None if Console().is_terminal else 130)
+    # Without markup: reasons of failures and paths hold brackets.
+    console = Console(width=None if Console().is_terminal else 130, markup=False)
     chosen = preset_named(preset)
     if seeds < 1 or workers < 1:
         raise InputError(f"--seeds and --workers must be at least 1, got {seeds} and {workers}")
@@ -57,7 +58,8 @@ def run_table5(
         raise InputError(f"--device {device} is asked about only: add --dry-run")
     stores = workdir / "stores"
     with counting("ingest", "episodes") as advance:
-        rows = rows_of(data, tasks, episodes=episodes, stores=stores, progress=advance)
+        once = list(dict.fromkeys(tasks))
+        rows = rows_of(data, once, episodes=episodes, stores=stores, progress=advance)
     cells = cells_of(chosen, rows, seeds=seeds, steps=steps, workdir=workdir)
     require_own(cells)
     selected = selected_cells(cells, only)

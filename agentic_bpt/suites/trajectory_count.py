@@ -1,7 +1,6 @@
 """Return against the number of trajectories: declared cells of one task, equal in all but N."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,6 @@ from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
 from agentic_bpt.evaluating import Evaluation
 from agentic_bpt.experiment import Experiment
-from agentic_bpt.planner.step import EpisodeShape, positions_of
 from agentic_bpt.run import episode_steps
 from agentic_bpt.suites.cell import Cell
 from agentic_bpt.suites.table5 import Column, Preset, experiment_of
@@ -99,38 +97,3 @@ def plain_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Give the cells of AT without a prompt."""
     plain = [cell for cell in cells if cell.column.startswith("at-")]
     return [cell for cell in plain if not cell.evaluation.prompt_trajectories]
-
-
-def equal_time_cells(cells: Sequence[Cell], timesteps: int) -> list[Cell]:
-    """Compose a second set of cells that train as long as the slowest of one seed did.
-
-    The updates of each N are scaled by its measured tokens/s, so a small N sees more data. They are
-    part of a folder's name: with another slowest N they are others.
-    """
-    again = []
-    plain = plain_cells(cells)
-    for seed in sorted({cell.experiment.seed for cell in plain}):
-        of_seed = [cell for cell in plain if cell.experiment.seed == seed]
-        seconds = {cell.column: training_seconds(cell, timesteps) for cell in of_seed}
-        longest = max(seconds.values())
-        for cell in of_seed:
-            steps = round(cell.experiment.loop.steps * longest / seconds[cell.column])
-            loop = dataclasses.replace(cell.experiment.loop, steps=steps)
-            again.append(
-                dataclasses.replace(
-                    cell,
-                    column=f"{cell.column}-time",
-                    experiment=dataclasses.replace(cell.experiment, loop=loop),
-                    folder=cell.folder.with_name(f"{cell.column}-{steps}-updates-seed{seed}"),
-                )
-            )
-    return again
-
-
-def training_seconds(cell: Cell, timesteps: int) -> float:
-    """Give the time of a cell's updates, from the median tokens/s in its result file."""
-    rate = json.loads(cell.result.read_text())["training"]["median_tokens_per_second"]
-    if not rate:
-        raise InputError(f"{cell.result}: key 'training.median_tokens_per_second': none is there")
-    positions = positions_of(cell.experiment, EpisodeShape(0, 0, timesteps))
-    return cell.experiment.loop.steps * cell.experiment.batch * positions / rate

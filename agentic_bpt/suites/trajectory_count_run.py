@@ -1,8 +1,9 @@
 """`agentic-bpt compare-trajectories`: run the cells of the curve, and report it."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -10,8 +11,9 @@ from rich.console import Console
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
 from agentic_bpt.made_by import command_line
+from agentic_bpt.reports.published import paper_column
 from agentic_bpt.reports.results import Result, provenance, read_result
-from agentic_bpt.reports.suite_table import paper_column
+from agentic_bpt.reports.suite_table import FEW_SEEDS_NOTE
 from agentic_bpt.reports.trajectory_count import (
     Comparison,
     Cost,
@@ -24,6 +26,7 @@ from agentic_bpt.reports.trajectory_count import (
 )
 from agentic_bpt.run import episode_steps
 from agentic_bpt.suites.cell import Cell, State, require_own, state_of
+from agentic_bpt.suites.equal_time import equal_time_cells, update_seconds
 from agentic_bpt.suites.plan import estimates, print_estimates, runnable
 from agentic_bpt.suites.runner import leave_memory_to_cells, run_cells
 from agentic_bpt.suites.table5 import preset_named
@@ -31,7 +34,6 @@ from agentic_bpt.suites.trajectory_count import (
     YARDSTICKS,
     Grid,
     column_of,
-    equal_time_cells,
     grid_cells,
     plain_cells,
 )
@@ -58,12 +60,15 @@ def run_trajectory_count(
     Raises:
         InputError: a wrong argument, or a store with too few episodes.
     """
+    if not (trajectories and test and prompts):
+        raise InputError("--trajectories, --test and --prompts need a number each")
     if min(*trajectories, *test, seeds, workers) < 1:
         raise InputError("--trajectories, --test, --seeds and --workers must be at least 1")
     if equal_time and 0 not in prompts:
         raise InputError("--equal-time is about chains without a prompt: add 0 to --prompts")
     leave_memory_to_cells()
-    console = Console(width=None if Console().is_terminal else 130)
+    # Without markup: reasons of failures and paths hold brackets.
+    console = Console(width=None if Console().is_terminal else 130, markup=False)
     with Store.open(store) as opened:
         task, timesteps = opened.task, episode_steps(opened)
     counts, tests = sorted(set(trajectories)), sorted(set(test))
@@ -80,36 +85,38 @@ def run_trajectory_count(
     if dry_run:
         return True
     fitting = runnable(found)
-    predicted = {one.cell.column: one.bytes.total for one in found if one.bytes}
+    costs = Costs({one.cell.column: one.bytes.total for one in found if one.bytes}, {})
+    out = workdir / "report" / task
+    if equal_time and (plain := plain_cells(fitting)):
+        costs.update_seconds.update(update_seconds(plain, workdir / task))
+        again = equal_time_cells(plain, costs.update_seconds)
+        require_own(again)
+        cells, fitting = [*cells, *again], [*fitting, *again]
 
     def changed(cell: Cell, state: State, left: int) -> None:
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
-        write_comparison(grid, cells, predicted, out=workdir / "report")
+        write_comparison(grid, cells, costs, out=out)
 
     states = run_cells(fitting, workers=workers, ray=ray, changed=changed)
-    if equal_time:
-        waits_for = [c.name for c in plain_cells(fitting) if state_of(c).kind != "done"]
-        if waits_for:
-            console.print(f"equal time is not known yet: it waits for {', '.join(waits_for)}")
-        else:
-            again = equal_time_cells(fitting, timesteps)
-            require_own(again)
-            cells += again
-            states |= run_cells(again, workers=workers, ray=ray, changed=changed)
-    path = write_comparison(grid, cells, predicted, out=workdir / "report")
+    path = write_comparison(grid, cells, costs, out=out)
     if path is None:
         raise InputError(f"{workdir}: no cell of AT is done, so there is no curve to draw")
     console.print(f"written: {path}")
     return all(state.kind != "failed" for state in states.values())
 
 
-def write_comparison(
-    grid: Grid, cells: Sequence[Cell], predicted: Mapping[str, int], *, out: Path
-) -> Path | None:
+class Costs(NamedTuple):
+    """What a training step of each column costs."""
+
+    predicted_bytes: dict[str, int]
+    update_seconds: dict[str, float]
+    """Timed side by side; empty where equal time was not asked for."""
+
+
+def write_comparison(grid: Grid, cells: Sequence[Cell], costs: Costs, *, out: Path) -> Path | None:
     """Write trajectory_count.md, .csv and .png of the cells that are done; None without any.
 
-    `predicted` gives the bytes of a training step of each column. What is not done, cannot be read
-    or holds returns that are not finite is listed with the reason.
+    What is not done, cannot be read or holds returns that are not finite is listed with the reason.
     """
     results: dict[str, list[Result]] = defaultdict(list)
     left_out = []
@@ -132,8 +139,8 @@ def write_comparison(
         return None
     marks = {paper_column(name, {}): results[name] for name in YARDSTICKS if results.get(name)}
     plain = {n: results[column_of(n).name] for n in grid.trajectories}
-    costs = [_cost(n, of, predicted[column_of(n).name]) for n, of in plain.items() if of]
-    comparison = Comparison(grid.task, series, grid.test, marks, costs)
+    rows = [_cost(n, of, costs) for n, of in plain.items() if of]
+    comparison = Comparison(grid.task, series, grid.test, marks, rows)
     picture = out / "trajectory_count.png"
     write_whole(picture, curve_png(comparison))
     write_whole(out / "trajectory_count.csv", grid_csv(comparison).encode())
@@ -144,6 +151,9 @@ def write_comparison(
         f"![return against N]({picture.name})",
         "",
         f"Command: `{command_line()}`",
+        "",
+        "In brackets: 95 % bootstrap intervals over seeds and chains; of one seed over its chains "
+        "only, which says nothing of another training. " + FEW_SEEDS_NOTE,
         "",
         *grid_lines(comparison),
         *chain_lines(comparison),
@@ -174,12 +184,14 @@ def _result_of(cell: Cell) -> Result:
     return result
 
 
-def _cost(trajectories: int, results: Sequence[Result], predicted_bytes: int) -> Cost:
+def _cost(trajectories: int, results: Sequence[Result], costs: Costs) -> Cost:
+    column = column_of(trajectories).name
     rates = [result.training["median_tokens_per_second"] for result in results]
     seconds = [result.seconds["model"] + result.seconds["physics"] for result in results]
     return Cost(
         trajectories=trajectories,
-        predicted_bytes=predicted_bytes,
+        predicted_bytes=costs.predicted_bytes[column],
+        update_seconds=costs.update_seconds.get(column),
         tokens_per_second=float(np.mean(rates)),
         updates=results[0].training["steps"],
         evaluation_seconds=float(np.mean(seconds)),

@@ -147,3 +147,14 @@ def test_unknown_protocol_is_refused_with_the_known_ones():
 def test_protocol_does_not_load_jax():
     code = "import sys, agentic_bpt.evaluation.protocol; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("seeds", "covered"), [(2, 0.65), (3, 0.75)])
+def test_intervals_over_few_seeds_cover_as_seldom_as_reports_say(seeds, covered):
+    draws = np.random.default_rng(0)
+    held = []
+    for _ in range(500):  # seeds differ by 1, the chains of one by half as much; the truth is 0
+        values_SC = draws.normal(size=(seeds, 1)) + draws.normal(scale=0.5, size=(seeds, 8))
+        _, low, high = bootstrap_interval(values_SC, resamples=300)
+        held.append(low is not None and high is not None and low <= 0 <= high)
+    assert np.mean(held) == pytest.approx(covered, abs=0.05)

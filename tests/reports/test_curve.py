@@ -30,7 +30,7 @@ def comparison(tmp_path):
 
     one = results("one", [[10.0, 30.0], [20.0, 20.0]], [[30.0, 50.0], [40.0, 60.0]])
     two = results("two", [[100.0, 90.0], [100.0, 80.0]])
-    costs = [Cost(1, 2 << 20, 1234.5, 100, 7.0)]
+    costs = [Cost(1, 2 << 20, 1234.5, 100, 0.0425, 7.0), Cost(2, 3 << 20, 99.0, 100, None, 8.0)]
     series = [Series("equal updates", {1: one, 2: two})]
     return Comparison("walker_run", series, (1, 2), {"DT": results("dt", [[5.0, 7.0]])}, costs)
 
@@ -49,9 +49,12 @@ def test_lines_say_what_was_measured(comparison):
     assert "| 2 | 1 | 100.0 | 85.0 | -15.0 [" in chain
     grid = grid_lines(comparison)
     mean = grid[grid.index("**equal updates: the mean of n episodes**") :]
-    assert any(line.startswith("| 1 | 2 | 25.0 [") and " 32.5 [" in line for line in mean)
-    assert "| DT | 1 | 5.0 | 6.0 |" in mean
-    assert "| 1 | 100 | 2 MiB | 1,234 | 7 s |" in cost_lines(comparison)
+    assert any(line.startswith("| 1 | 1,000 | 2 | 25.0 [") and " 32.5 [" in line for line in mean)
+    assert "| DT | 1,000 | 1 | 5.0 | 6.0 |" in mean
+    assert cost_lines(comparison)[2:] == [
+        "| 1 | 100 | 2 MiB | 42 ms | 1,234 | 7 s |",
+        "| 2 | 100 | 3 MiB | - | 99 | 8 s |",
+    ]
 
 
 def test_the_curve_is_a_picture(comparison):

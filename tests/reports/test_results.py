@@ -126,7 +126,7 @@ def test_of_a_folder_only_the_newest_protocol_and_evaluation_is_taken(tmp_path: 
         ({"returns": [[1.0, 2.0, 3.0]] * 4}, r"protocol.chains is 2 .* but 4 in"),
         ({"protocol": {**PROTOCOL, "prompt_trajectories": 2}}, r"prompt_trajectories is 0 .* 2"),
         ({"protocol": {**PROTOCOL, "evaluation_seed": 8}}, r"evaluation_seed is 7 .* 8"),
-        ({"multipliers": (0.5,)}, r"target_multiplier is 1.0 .* 0.5"),
+        ({"multipliers": (0.5,)}, r"target_return is \S+ in .* but"),
         ({"dataset": {**result_document()["dataset"], "data_hash": "ff"}}, "data_hash .* 'ff'"),
         ({"seed": 0}, "seed 0 of at with these settings is also in"),
     ],
@@ -172,7 +172,7 @@ def test_report_says_where_its_numbers_are_from(tmp_path: Path):
         "](report.png)",
         "agentic-bpt evaluate runs/at-1",
         "hash `0123456789ab`",
-        "100 episodes",
+        "training episodes of 100, hash",
         "chains of n = 3 trajectories, 2 chains a run",
         "evaluation seed 7",
         "- mujoco: 3.17.0, 3.18.0 (differs between the runs)",
@@ -183,6 +183,7 @@ def test_report_says_where_its_numbers_are_from(tmp_path: Path):
         "report.csv",
         "report.md",
         "report.png",
+        "report.tex",
     ]
 
 

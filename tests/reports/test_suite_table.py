@@ -12,6 +12,7 @@ from report_builders import write_result
 
 from agentic_bpt.errors import InputError
 from agentic_bpt.evaluation.protocol import PROTOCOLS, normalized_score, summarize
+from agentic_bpt.reports.published import paper_column
 from agentic_bpt.reports.results import Result, read_results
 from agentic_bpt.reports.suite_picture import suite_figure, suite_png
 from agentic_bpt.reports.suite_renderings import (
@@ -21,7 +22,7 @@ from agentic_bpt.reports.suite_renderings import (
     render_suite_markdown,
 )
 from agentic_bpt.reports.suite_samples import JACO, JACO_TARGETS, NOT_ALL, RANDOM
-from agentic_bpt.reports.suite_table import AVERAGE, SuiteTable, build_suite_table, paper_column
+from agentic_bpt.reports.suite_table import AVERAGE, SuiteTable, build_suite_table
 
 RETURNS = np.array([[100.0, 200.0, 150.0], [110.0, 190.0, 170.0]])
 
@@ -154,21 +155,38 @@ def test_without_all_targets_jaco_has_no_mean(tmp_path: Path):
     assert few.cells[JACO_TARGETS[0], "AT+BPT N=4"].published == 52.98
 
 
-def test_the_average_is_over_the_tasks_that_all_methods_have(tmp_path: Path):
+def test_the_average_is_over_all_tasks_that_were_run_or_it_is_none(tmp_path: Path):
     results = results_of(
         tmp_path,
         *two_seeds(),
         *two_seeds(method="dt", returns=RETURNS * 2),
         *two_seeds(task="cheetah_run"),
     )
-    methods = ["DT", "AT+BPT N=4", "AT N=32"]  # the last is run nowhere, and does not count
+    methods = ["DT", "AT+BPT N=4", "AT N=32"]  # run on one task, on both, nowhere
     table = table_of(results, ["walker_run", "cheetah_run", "quadruped_walk"], methods)
-    for column in methods[:2]:
-        cells = [table.cells[row, column] for row in (AVERAGE, "walker_run")]
-        for protocol in PROTOCOLS:
-            assert cells[0].scores[protocol] == pytest.approx(cells[1].scores[protocol])
-    assert table.cells[AVERAGE, "AT N=32"].unmeasured == "-"
-    assert "(1 of 2: walker_run)" in table.notes[-1]
+    for protocol in PROTOCOLS:
+        parts = [
+            table.cells[t, "AT+BPT N=4"].scores[protocol] for t in ("walker_run", "cheetah_run")
+        ]
+        average = table.cells[AVERAGE, "AT+BPT N=4"].scores[protocol]
+        assert average.value == pytest.approx(np.mean([part.value for part in parts]))
+    assert [table.cells[AVERAGE, name].unmeasured for name in methods] == ["-", "", "-"]
+    assert "(2 of 2: walker_run, cheetah_run), of the methods that have them all" in table.notes[-1]
+
+
+def test_a_cell_of_fewer_trainings_says_so_and_why(tmp_path: Path):
+    three = [{"seed": seed, "returns": RETURNS + seed} for seed in range(3)]
+    results = results_of(tmp_path, *three, *two_seeds(method="dt"))
+    why = {("walker_run", "DT"): "ended by signal 9"}
+    table = table_of(results, ["walker_run"], ["AT+BPT N=4", "DT"], unmeasured=why)
+    row = render_suite_markdown(table).split("| walker_run |")[1].splitlines()[0]
+    at, dt = row.split("|")[:2]
+    assert "n = 2" in dt
+    assert "n =" not in at
+    notes = "\n".join(table.notes)
+    assert "DT on walker_run: a training is left out: ended by signal 9." in notes
+    assert "Trainings (seeds) a cell: 3, where it does not say n = fewer." in notes
+    assert "75 % with 3" in notes
 
 
 def test_unlike_seeds_are_averaged_without_an_interval(tmp_path: Path):

@@ -14,9 +14,14 @@ from agentic_bpt.exploration.collect import collect
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.suites import runner
 from agentic_bpt.suites.cell import State, record, require_own
+from agentic_bpt.suites.equal_time import equal_time_cells, update_seconds
 from agentic_bpt.suites.table5 import PRESETS
-from agentic_bpt.suites.trajectory_count import Grid, equal_time_cells, grid_cells
-from agentic_bpt.suites.trajectory_count_run import run_trajectory_count, write_comparison
+from agentic_bpt.suites.trajectory_count import Grid, grid_cells, plain_cells
+from agentic_bpt.suites.trajectory_count_run import (
+    Costs,
+    run_trajectory_count,
+    write_comparison,
+)
 from tests.builders import make_store
 from tests.reports.report_builders import result_document
 
@@ -65,7 +70,7 @@ def test_from_a_store_to_the_curve_and_not_twice(run, tmp_path, monkeypatch):
     assert run(**asked, dry_run=True)
     assert not (tmp_path / "curve/report").exists()
     assert run(**asked)
-    page = tmp_path / "curve/report/trajectory_count.md"
+    page = tmp_path / "curve/report/cartpole_swingup/trajectory_count.md"
     assert "along the chain" in page.read_text()
     assert "Left out" not in page.read_text()
     found = rows_of(page.with_suffix(".csv"))
@@ -95,6 +100,7 @@ def test_from_a_store_to_the_curve_and_not_twice(run, tmp_path, monkeypatch):
         ({"prompts": (0, 99)}, "--prompts must be from 0 to 11"),
         ({"prompts": (-1,)}, "--prompts must be from 0 to 11"),
         ({"prompts": (1,), "equal_time": True}, "add 0 to --prompts"),
+        ({"test": ()}, "--test and --prompts need a number each"),
     ],
 )
 def test_what_cannot_be_is_refused_before_training(run, tmp_path, changes, said):
@@ -120,8 +126,8 @@ def finish(cell) -> None:
 def test_what_cannot_be_shown_is_listed_and_what_is_not_ours_refused(store, tmp_path):
     grid = Grid("cartpole_swingup", store, (1, 2, 4), (1, 2), (0,), seeds=1)
     cells = grid_cells(grid, PRESETS["cpu"], steps=2, workdir=tmp_path)
-    predicted = {cell.column: 2**20 for cell in cells}
-    assert write_comparison(grid, cells, predicted, out=tmp_path) is None
+    costs = Costs({cell.column: 2**20 for cell in cells}, {})
+    assert write_comparison(grid, cells, costs, out=tmp_path) is None
     *finished, out_of_memory = sorted(cells, key=lambda cell: cell.column == "at-n4-blockwise")
     for cell in finished:
         finish(cell)
@@ -132,7 +138,7 @@ def test_what_cannot_be_shown_is_listed_and_what_is_not_ours_refused(store, tmp_
     document = json.loads(of["dt"].read_text())
     document["conditions"][0]["returns"][0][0] = None  # JSON has no NaN
     of["dt"].write_text(json.dumps(document))
-    path = write_comparison(grid, cells, predicted, out=tmp_path)
+    path = write_comparison(grid, cells, costs, out=tmp_path)
     assert path
     page = path.read_text()
     assert "- cartpole_swingup at-n1-blockwise-seed0: " in page
@@ -146,19 +152,27 @@ def test_what_cannot_be_shown_is_listed_and_what_is_not_ours_refused(store, tmp_
 
 
 def test_at_equal_time_each_n_trains_as_long_as_the_slowest(store, tmp_path):
-    small = dataclasses.replace(PRESETS["cpu"], timesteps_per_update=2000)
-    grid = Grid("cartpole_swingup", store, (1, 2), (1,), (0,), seeds=1)
-    cells = grid_cells(grid, small, steps=100, workdir=tmp_path)
-    for cell in cells:
-        # Both see 2,000 timesteps an update, so half the rate is twice the time.
-        rate = {"at-n1-blockwise": 1000.0, "at-n2-blockwise": 500.0}.get(cell.column, 1.0)
-        cell.folder.mkdir(parents=True)
-        cell.result.write_text(json.dumps({"training": {"median_tokens_per_second": rate}}))
-    again = equal_time_cells(cells, timesteps=1000)
-    steps = {cell.column: cell.experiment.loop.steps for cell in again}
-    assert steps == {"at-n1-blockwise-time": 200, "at-n2-blockwise-time": 100}
-    assert [cell.folder.name for cell in again] == [
-        "at-n1-blockwise-200-updates-seed0",
-        "at-n2-blockwise-100-updates-seed0",
+    grid = Grid("cartpole_swingup", store, (1, 2), (1,), (0,), seeds=2)
+    cells = plain_cells(grid_cells(grid, PRESETS["cpu"], steps=100, workdir=tmp_path))
+    seconds = {"at-n1-blockwise": 0.5, "at-n2-blockwise": 1.0}
+    again = equal_time_cells(cells, seconds)
+    steps = [(cell.column, cell.experiment.loop.steps, cell.folder.name) for cell in again]
+    assert steps == [
+        ("at-n1-blockwise-time", 200, "at-n1-blockwise-200-updates-seed0"),
+        ("at-n2-blockwise-time", 100, "at-n2-blockwise-seed0"),  # the slowest is what it was
+        ("at-n1-blockwise-time", 200, "at-n1-blockwise-200-updates-seed1"),
+        ("at-n2-blockwise-time", 100, "at-n2-blockwise-seed1"),
     ]
-    assert not {cell.folder for cell in again} & {cell.folder for cell in cells}
+
+
+def test_updates_are_timed_once_side_by_side(store, tmp_path, monkeypatch):
+    small = dataclasses.replace(PRESETS["cpu"], timesteps_per_update=20)
+    grid = Grid("cartpole_swingup", store, (1, 8), (1,), (0,), seeds=1)
+    cells = plain_cells(grid_cells(grid, small, steps=100, workdir=tmp_path))
+    seconds = update_seconds(cells, tmp_path)
+    assert seconds.keys() == {"at-n1-blockwise", "at-n8-blockwise"}
+    assert min(seconds.values()) > 0
+    monkeypatch.setattr("agentic_bpt.suites.equal_time.time_updates", None)
+    assert update_seconds(cells, tmp_path) == seconds
+    with pytest.raises(TypeError):  # another grid is timed anew
+        update_seconds(cells[:1], tmp_path)
