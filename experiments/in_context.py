@@ -160,9 +160,10 @@ def report(name: str) -> None:
         "the best of the data in the chain's own task, on average over chains), with 95 % "
         "bootstrap intervals over seeds and chains (within each task, where tasks are named). What "
         "an agent has of its task without a prompt is what DT has: the return that it is asked "
-        "for, and its own rewards. Episodes of a prompt are chosen by their returns and stand worst "
-        "to best; where rewards are shuffled among them they keep that order, so that what they do "
-        "still tells. Held-out speeds lie in few bands: intervals are over chains, not over bands.",
+        "for, and its own rewards. Episodes of a prompt are chosen by their returns and stand "
+        "worst to best; where rewards are shuffled among them they keep that order, so that what "
+        "they do still tells. Held-out speeds lie in few bands: intervals are over chains, not "
+        "over bands.",
         "\n".join(context_lines(agents)),
         "Differences of that score between agents in the same chains:",
         "\n".join(difference_lines(agents)),
