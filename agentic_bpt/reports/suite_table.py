@@ -5,7 +5,12 @@ from functools import partial
 from typing import NamedTuple
 
 from agentic_bpt.errors import InputError
-from agentic_bpt.evaluation.protocol import Interval, normalized_score
+from agentic_bpt.evaluation.protocol import (
+    FEW_SEEDS,
+    FEW_SEEDS_NOTE,
+    Interval,
+    normalized_score,
+)
 from agentic_bpt.reports.published import CAVEAT, JACO_CAVEAT, published_entry, published_row
 from agentic_bpt.reports.results import Result
 from agentic_bpt.reports.suite_samples import (
@@ -27,13 +32,6 @@ from agentic_bpt.reports.table import one_decimal
 
 AVERAGE = "average"
 """Row of the averages of normalised scores."""
-
-FEW_SEEDS = 5
-"""Fewer trainings make bootstrap intervals too narrow to be taken at their word."""
-FEW_SEEDS_NOTE = (
-    "Intervals over few trainings are too narrow: where trainings differ more than chains do, one "
-    "of 95 % holds the true mean in about 65 % of cases with 2 trainings, 75 % with 3."
-)
 
 
 class SuiteRow(NamedTuple):

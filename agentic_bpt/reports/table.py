@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agentic_bpt.evaluation.protocol import (
+    FEW_SEEDS,
+    FEW_SEEDS_NOTE,
     MIN_CHAINS,
     PROTOCOLS,
     REFERENCE_RETURNS,
@@ -220,6 +222,8 @@ def _notes(first: Result, rows: Sequence[Row]) -> list[str]:
             "1 seed: the interval is over the chains of that one training, not over trainings; "
             "another seed may lie outside it."
         )
+    if any(row.kind == "method" and 1 < len(row.seeds) < FEW_SEEDS for row in rows):
+        notes.append(FEW_SEEDS_NOTE)
     random = next(row for row in rows if row.kind == "random").statistics
     notes.append(
         f"Max of n rewards luck too: it takes the random policy from {random['mean'].value:.1f} to "

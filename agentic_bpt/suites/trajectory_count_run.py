@@ -10,10 +10,10 @@ from rich.console import Console
 
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
+from agentic_bpt.evaluation.protocol import FEW_SEEDS, FEW_SEEDS_NOTE
 from agentic_bpt.made_by import command_line
 from agentic_bpt.reports.published import paper_column
 from agentic_bpt.reports.results import Result, provenance, read_result
-from agentic_bpt.reports.suite_table import FEW_SEEDS_NOTE
 from agentic_bpt.reports.trajectory_count import (
     Comparison,
     Cost,
@@ -153,7 +153,8 @@ def write_comparison(grid: Grid, cells: Sequence[Cell], costs: Costs, *, out: Pa
         f"Command: `{command_line()}`",
         "",
         "In brackets: 95 % bootstrap intervals over seeds and chains; of one seed over its chains "
-        "only, which says nothing of another training. " + FEW_SEEDS_NOTE,
+        "only, which says nothing of another training."
+        + (f" {FEW_SEEDS_NOTE}" if grid.seeds < FEW_SEEDS else ""),
         "",
         *grid_lines(comparison),
         *chain_lines(comparison),
