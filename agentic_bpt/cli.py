@@ -142,7 +142,8 @@ def train(
             less memory, about a quarter more time.
         steps: Updates.
         batch: Chains (bc10, td3: single steps) an update.
-        accumulate: Parts a batch is worked on in: less memory, the same update.
+        accumulate: Parts a batch is worked on in: less memory, the same update but for the masks
+            of dropout.
         learning_rate: Peak learning rate.
         checkpoint_every_steps: Updates between checkpoints.
         seed: Of initial parameters, batches and dropout.

@@ -109,7 +109,8 @@ def compare_trajectories(
             published protocol.
         seeds: Trainings of each N.
         steps: Updates, instead of the preset's.
-        equal_time: Train each N once more, for as long as the slowest N of its seed took.
+        equal_time: Train each N but the slowest once more, with as many updates as take the time of
+            the slowest's; an update of each is timed side by side first.
         workers: Runs at a time; on CPUs each has its share of the cores.
         ray: As in `table5`.
         dry_run: Only say what each run is predicted to take.

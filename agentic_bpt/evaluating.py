@@ -56,7 +56,7 @@ NUMBERS_APART = (
     "agent.model.core.recompute_attention",
 )
 """Beginnings of fields that are no settings: said elsewhere in a result, or how the same numbers
-are computed."""
+(with `accumulate` and dropout, others that are as good) are computed."""
 
 TARGET_MULTIPLIERS = (1.0, 0.5, 0.75, 1.25)
 """Targets an agent is evaluated at, in units of the one asked for; the first is the result."""
@@ -206,7 +206,7 @@ def evaluate_hidden(
     agent = run.experiment.agent
     if not isinstance(agent, TransformerAgent) or not agent.hidden_task:
         raise InputError(f"{workdir}: was not trained with --hidden-task: use evaluate")
-    if reward_file_hash(agent.hidden_task) != agent.hidden_hash:
+    if agent.hidden_hash not in ("", reward_file_hash(agent.hidden_task)):
         raise InputError(f"{workdir}: its reward file has changed since: {agent.hidden_task}")
     if agent.context_trajectories and options.prompt_trajectories:
         raise InputError(f"{workdir}: has no room for a prompt: use --prompt-trajectories 0")

@@ -100,12 +100,18 @@ def hidden_tasks(text: str, *, seed: int = PARAMETER_SEED) -> HiddenTasks:
 def reward_file_hash(text: str) -> str:
     """Hash the file of `path.py:function`, so that a run is not gone on with under other rewards.
 
-    Empty for what names no file, and where it is not there.
+    Empty for what names no file.
+
+    Raises:
+        InputError: the file is not there.
     """
     path, colon, _ = text.rpartition(":")
-    if not (colon and path.endswith(".py") and Path(path).is_file()):
+    if not (colon and path.endswith(".py")):
         return ""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        raise InputError(f"{path}: is not there: give the path of a Python file") from None
 
 
 def _of_family(family: Family, seed: int) -> HiddenTasks:

@@ -27,10 +27,10 @@ def cell_lines(cell: SuiteCell, protocol: str, seeds: int) -> list[str]:
     if protocol in cell.returns:
         interval = cell.returns[protocol]
         lines += [one_decimal(interval.value), _ends(interval, cell.seeds)]
-        lines += [f"n = {cell.seeds}"] if 1 < cell.seeds < seeds else []
         lines += [f"({one_decimal(score.value)})"] if score else []
     elif score:
         lines += [f"({one_decimal(score.value)})", _ends(score, cell.seeds)]
+    lines += [f"n = {cell.seeds}"] if 1 < cell.seeds < seeds else []
     if cell.published is not None:
         lines.append(f"paper {cell.published}")
     return lines

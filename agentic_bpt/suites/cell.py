@@ -1,8 +1,8 @@
 """One cell of a table: an experiment on one store with one seed, and the file that it ends in.
 
-A cell is a run folder like any other. It is done when its result file is there, so a stopped or
-killed suite goes on where it was, and results that were carried here without their checkpoints
-count.
+A cell is a run folder like any other. It is done when its result file is there, made after all
+updates, so a stopped or killed suite goes on where it was, and results that were carried here
+without their checkpoints count.
 """
 
 import dataclasses

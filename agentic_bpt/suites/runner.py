@@ -68,6 +68,13 @@ def oom_state(found: Prediction | None) -> State | None:
     )
 
 
+def cores_of_workers(workers: int) -> list[list[int]]:
+    """Share the cores of this process out."""
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(cores) // workers)
+    return [cores[i * share : (i + 1) * share] for i in range(workers)]
+
+
 def run_cells(
     cells: Sequence[Cell],
     *,
@@ -88,9 +95,7 @@ def run_cells(
     """
     waiting = [cell for cell in cells if not cell.shared_with and state_of(cell).kind != "done"]
     attempts = dict.fromkeys((cell.name for cell in waiting), 0)
-    cores = sorted(os.sched_getaffinity(0))
-    share = max(1, len(cores) // workers)
-    free = [cores[i * share : (i + 1) * share] for i in range(workers)]
+    free = cores_of_workers(workers)
     if ray is not None:
         connect(ray)
         free = [[]] * workers  # the cluster places them

@@ -66,6 +66,8 @@ def run_trajectory_count(
         raise InputError("--trajectories, --test, --seeds and --workers must be at least 1")
     if equal_time and 0 not in prompts:
         raise InputError("--equal-time is about chains without a prompt: add 0 to --prompts")
+    if equal_time and ray is not None:
+        raise InputError("--equal-time times updates on this machine: leave out --ray")
     leave_memory_to_cells()
     # Without markup: reasons of failures and paths hold brackets.
     console = Console(width=None if Console().is_terminal else 130, markup=False)
@@ -88,10 +90,12 @@ def run_trajectory_count(
     costs = Costs({one.cell.column: one.bytes.total for one in found if one.bytes}, {})
     out = workdir / "report" / task
     if equal_time and (plain := plain_cells(fitting)):
-        costs.update_seconds.update(update_seconds(plain, workdir / task))
+        costs.update_seconds.update(update_seconds(plain, workdir / task, workers=workers))
         again = equal_time_cells(plain, costs.update_seconds)
         require_own(again)
-        cells, fitting = [*cells, *again], [*fitting, *again]
+        folders = {cell.folder for cell in cells}
+        fitting = [*fitting, *(cell for cell in again if cell.folder not in folders)]
+        cells = [*cells, *again]
 
     def changed(cell: Cell, state: State, left: int) -> None:
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
@@ -144,7 +148,7 @@ def write_comparison(grid: Grid, cells: Sequence[Cell], costs: Costs, *, out: Pa
     picture = out / "trajectory_count.png"
     write_whole(picture, curve_png(comparison))
     write_whole(out / "trajectory_count.csv", grid_csv(comparison).encode())
-    every = [result for of in results.values() for result in of]
+    every = list({r.path: r for of in results.values() for r in of}.values())
     lines = [
         f"# {grid.task}: return against the number of trajectories",
         "",

@@ -113,11 +113,14 @@ def train(
                 if step % hook.every_steps == 0 or step == config.steps:
                     tell(step, hook.measure(state))
                     clock.restart()
-            if step % config.checkpoint_every_steps == 0 or step == config.steps or interrupted():
+            stop = interrupted()
+            if step % config.checkpoint_every_steps == 0 or step == config.steps or stop:
                 save(state)
                 clock.restart()
-            if interrupted():
-                raise KeyboardInterrupt
+            if stop:
+                break
+    if interrupted():
+        raise KeyboardInterrupt
     return state
 
 

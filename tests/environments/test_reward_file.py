@@ -73,9 +73,11 @@ def test_a_file_is_known_by_its_content(tmp_path):
     assert first == reward_file_hash(tasks.text) != ""
     tasks_of(tmp_path, GOOD.replace("0.75", "0.8"))
     assert reward_file_hash(tasks.text) not in (first, "")
-    assert reward_file_hash("walker_speed") == reward_file_hash("none.py:reward") == ""
+    assert reward_file_hash("walker_speed") == ""
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match=r"none\.py: is not there"):
         hidden_tasks(f"{tmp_path}/none.py:reward")
+    with pytest.raises(InputError, match=r"none\.py: is not there"):
+        reward_file_hash(f"{tmp_path}/none.py:reward")

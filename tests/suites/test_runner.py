@@ -32,8 +32,10 @@ if what == "oom":
 if what == "wrong":
     print("this store has no episodes")
     raise SystemExit({wrong})
-request = json.loads((folder / "asked/request.json").read_text())
-(folder / {result!r}).write_text(json.dumps(request["cores"]))
+cores = json.loads((folder / "asked/request.json").read_text())["cores"]
+steps = json.loads((folder / "asked/experiment.json").read_text())["loop"]["steps"]
+training = dict(steps=steps // 2 if what == "half" else steps)
+(folder / {result!r}).write_text(json.dumps(dict(training=training, cores=cores)))
 """
 
 
@@ -93,10 +95,16 @@ def test_what_is_done_is_not_run_again_and_what_failed_is(cells):
     assert state_of(asked[0]).kind == "failed"
 
 
+def test_a_result_of_half_the_updates_is_none(cells):
+    (cell,) = cells("half")
+    assert runner.run_cells([cell], workers=1)[cell.name].kind == "failed"
+    assert cell.result.exists()
+
+
 def test_each_of_several_workers_has_its_share_of_the_cores(cells):
     (cell,) = cells("good")
     runner.run_cells([cell], workers=1)
-    assert json.loads(cell.result.read_text()) == sorted(os.sched_getaffinity(0))
+    assert json.loads(cell.result.read_text())["cores"] == sorted(os.sched_getaffinity(0))
 
 
 def test_an_error_while_reporting_leaves_no_cell_running(cells):

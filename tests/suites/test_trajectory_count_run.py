@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from agentic_bpt.datasets.store import ingest
 from agentic_bpt.errors import InputError
 from agentic_bpt.evaluating import settings_of
+from agentic_bpt.experiment import replace_in
 from agentic_bpt.exploration.collect import collect
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.suites import runner
@@ -66,9 +68,14 @@ def test_from_a_store_to_the_curve_and_not_twice(run, tmp_path, monkeypatch):
     collect("cartpole_swingup", expl_agent="random", progress=False, **options)
     source = tmp_path / "played/cartpole/random"
     store = ingest(source, task="cartpole_swingup", out=tmp_path / "played").path
-    asked = {"store": store, "trajectories": (2,), "prompts": (0, 1), "equal_time": True}
+    asked = {"store": store, "trajectories": (1, 2), "prompts": (0, 1), "equal_time": True}
     assert run(**asked, dry_run=True)
     assert not (tmp_path / "curve/report").exists()
+    seconds = {1: 1.0, 2: 2.0}
+    monkeypatch.setattr(
+        "agentic_bpt.suites.equal_time._timed_apart",
+        lambda experiments, cores: [seconds[e.agent.chain.trajectories] for e in experiments],
+    )
     assert run(**asked)
     page = tmp_path / "curve/report/cartpole_swingup/trajectory_count.md"
     assert "along the chain" in page.read_text()
@@ -79,6 +86,9 @@ def test_from_a_store_to_the_curve_and_not_twice(run, tmp_path, monkeypatch):
     yardsticks = {row["trajectories"] for row in found if row["series"] == "yardstick"}
     assert yardsticks == {"DT", "TD3", "TD3+BC"}
     folder = tmp_path / "curve/cartpole_swingup"
+    longer = json.loads((folder / "at-n1-blockwise-4-updates-seed0/experiment.json").read_text())
+    assert longer["loop"]["steps"] == 4  # twice as many as N = 2 has, which takes twice the time
+    assert "| 1 | 4 | 1 |" in page.read_text()
     without, prompted = sorted((folder / "at-n2-blockwise-seed0").glob("evaluation-*.json"))
     returns_CN = np.array(json.loads(without.read_text())["conditions"][0]["returns"])
     assert json.loads(prompted.read_text())["protocol"]["prompt_trajectories"] == 1
@@ -100,6 +110,7 @@ def test_from_a_store_to_the_curve_and_not_twice(run, tmp_path, monkeypatch):
         ({"prompts": (0, 99)}, "--prompts must be from 0 to 11"),
         ({"prompts": (-1,)}, "--prompts must be from 0 to 11"),
         ({"prompts": (1,), "equal_time": True}, "add 0 to --prompts"),
+        ({"equal_time": True, "ray": "auto"}, "times updates on this machine: leave out --ray"),
         ({"test": ()}, "--test and --prompts need a number each"),
     ],
 )
@@ -165,14 +176,34 @@ def test_at_equal_time_each_n_trains_as_long_as_the_slowest(store, tmp_path):
     ]
 
 
-def test_updates_are_timed_once_side_by_side(store, tmp_path, monkeypatch):
-    small = dataclasses.replace(PRESETS["cpu"], timesteps_per_update=20)
-    grid = Grid("cartpole_swingup", store, (1, 8), (1,), (0,), seeds=1)
-    cells = plain_cells(grid_cells(grid, small, steps=100, workdir=tmp_path))
-    seconds = update_seconds(cells, tmp_path)
-    assert seconds.keys() == {"at-n1-blockwise", "at-n8-blockwise"}
-    assert min(seconds.values()) > 0
-    monkeypatch.setattr("agentic_bpt.suites.equal_time.time_updates", None)
-    assert update_seconds(cells, tmp_path) == seconds
-    with pytest.raises(TypeError):  # another grid is timed anew
-        update_seconds(cells[:1], tmp_path)
+def test_updates_are_timed_once_and_a_new_n_in_the_measure_of_the_old(store, tmp_path, monkeypatch):
+    grid = Grid("cartpole_swingup", store, (1, 2, 4), (1,), (0,), seeds=2)
+    cells = plain_cells(grid_cells(grid, PRESETS["cpu"], steps=100, workdir=tmp_path))
+    two = [cell for cell in cells if cell.column != "at-n4-blockwise"]
+    asked = []
+
+    def timed(experiments, cores):
+        asked.append([experiment.agent.chain.trajectories for experiment in experiments])
+        assert cores == sorted(os.sched_getaffinity(0))
+        speed = len(asked)  # the machine is slower the second time
+        return [speed * experiment.agent.chain.trajectories for experiment in experiments]
+
+    monkeypatch.setattr("agentic_bpt.suites.equal_time._timed_apart", timed)
+    first = {"at-n1-blockwise": 1, "at-n2-blockwise": 2}
+    for _ in range(2):
+        assert update_seconds(two, tmp_path, workers=1) == first
+    assert update_seconds(cells, tmp_path, workers=1) == first | {"at-n4-blockwise": 4}
+    assert asked == [[1, 2], [4, 2]]
+    wider = [
+        dataclasses.replace(c, experiment=replace_in(c.experiment, ("batch",), 3)) for c in two
+    ]
+    update_seconds(wider, tmp_path, workers=1)  # another experiment is another time
+    assert asked[2:] == [[1, 2]]
+
+
+def test_an_update_that_cannot_be_timed_is_one_line(store, tmp_path):
+    grid = Grid("cartpole_swingup", store, (1,), (1,), (0,), seeds=1)
+    cells = plain_cells(grid_cells(grid, PRESETS["cpu"], steps=100, workdir=tmp_path))
+    store.unlink()
+    with pytest.raises(InputError, match=r"--equal-time: an update cannot be timed; got .*ingest"):
+        update_seconds(cells, tmp_path, workers=1)

@@ -1,10 +1,14 @@
-"""What a result says of its training, and when a run counts as evaluated."""
+"""What a result says of its training, when a run counts as evaluated, and what is refused."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
-from agentic_bpt.evaluating import Evaluation, is_evaluated, settings_of
+from agentic_bpt.environments.hidden_tasks import reward_file_hash
+from agentic_bpt.errors import InputError
+from agentic_bpt.evaluating import Evaluation, evaluate_hidden, is_evaluated, settings_of
+from agentic_bpt.evaluation.in_context import InContext
 from agentic_bpt.experiment import replace_in
 from agentic_bpt.methods import METHODS, preset_of
 from agentic_bpt.reports.results import write_json
@@ -46,3 +50,18 @@ def test_a_run_that_was_evaluated_half_trained_is_not_evaluated(tmp_path):
     assert is_evaluated(tmp_path, evaluation, steps=100)
     path.write_text("{")  # a report names it, and nothing is trained again for it
     assert is_evaluated(tmp_path, evaluation, steps=100)
+
+
+def test_what_cannot_be_evaluated_in_context_is_refused_before_work(tmp_path, monkeypatch):
+    file = tmp_path / "mine.py"
+    file.write_text("")
+    hidden = {"hidden_task": f"{file}:reward", "hidden_hash": reward_file_hash(f"{file}:reward")}
+    experiment = preset_of("dt", "cpu")
+    agent = dataclasses.replace(experiment.agent, **hidden)
+    run = SimpleNamespace(experiment=dataclasses.replace(experiment, agent=agent))
+    monkeypatch.setattr("agentic_bpt.evaluating.load_run", lambda workdir: run)
+    with pytest.raises(InputError, match="no room for a prompt: use --prompt-trajectories 0"):
+        evaluate_hidden(tmp_path, InContext())
+    file.write_text("# other rewards")
+    with pytest.raises(InputError, match=r"its reward file has changed since: .*mine\.py:reward"):
+        evaluate_hidden(tmp_path, InContext())
