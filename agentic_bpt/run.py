@@ -41,7 +41,7 @@ from agentic_bpt.models.tokens import LAYOUTS, Scales
 from agentic_bpt.models.trajectory_transformer import Sizes, TrajectoryTransformer, timesteps_of
 from agentic_bpt.planner import require_fit
 from agentic_bpt.planner.prediction import device_at_hand
-from agentic_bpt.planner.step import with_engine
+from agentic_bpt.planner.step import EpisodeShape, batch_shape, with_engine
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.spread import mesh_for, spread_batch, spread_state, spread_step
 from agentic_bpt.training.checkpoint import Checkpoints
@@ -193,13 +193,10 @@ def observation_width(experiment: Experiment, task: str) -> int:
 
 def one_timestep(experiment: Experiment, task: str) -> ChainBatch:
     """Make a batch of one chain of one timestep: the shapes that parameters depend on."""
-    scalar, number = np.zeros((1, 1), np.float32), np.zeros((1, 1), np.int32)
-    yes = np.ones((1, 1), bool)
-    return ChainBatch(
-        np.zeros((1, 1, observation_width(experiment, task)), np.float32),
-        np.zeros((1, 1, task_spec(task).action_width), np.float32),
-        *(scalar, scalar, scalar, number, number, yes, yes),
-    )
+    widths = observation_width(experiment, task), task_spec(task).action_width
+    shapes = batch_shape(1, 1, EpisodeShape(*widths, steps=1))
+    # Zeros, and True in the masks.
+    return jax.tree.map(lambda part: np.full(part.shape, part.dtype == bool, part.dtype), shapes)
 
 
 def episode_steps(store: Store) -> int:
