@@ -274,9 +274,10 @@ def settings_of(experiment: Experiment) -> dict[str, Any]:
     fields = flat(experiment)
     usual = flat(METHODS[experiment.method].presets["cpu"])
     settings = {name: fields.pop(path) for name, path in SETTINGS.items() if path in fields}
-    unusual = {path: value for path, value in fields.items() if value != usual.get(path)}
     return settings | {
-        path: value for path, value in unusual.items() if not path.startswith(NUMBERS_APART)
+        path: value
+        for path, value in fields.items()
+        if value != usual.get(path) and not path.startswith(NUMBERS_APART)
     }
 
 

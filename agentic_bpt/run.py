@@ -49,7 +49,7 @@ from agentic_bpt.training.loop import Hook, train
 from agentic_bpt.training.metrics import MetricsWriter
 from agentic_bpt.training.optimizer import make_optimizer
 from agentic_bpt.training.step import TrainState, init_state, make_train_step
-from agentic_bpt.whole_file import held as held_folder
+from agentic_bpt.whole_file import held
 
 CHECKPOINTS, DATA_FILE = "checkpoints", "data.json"
 
@@ -228,7 +228,7 @@ def only_run(workdir: Path) -> contextlib.AbstractContextManager[None]:
         InputError: another process holds it.
     """
     refusal = "is in use by another run: wait for it, or give another --workdir"
-    return held_folder(workdir, refusal=refusal)
+    return held(workdir, refusal=refusal)
 
 
 def train_run(
@@ -248,8 +248,8 @@ def train_run(
             mesh cannot work.
     """
     first = mesh is None or jax.process_index() == 0
-    held = only_run(workdir) if first else contextlib.nullcontext()
-    with held, Store.open(Path(experiment.store)) as store:
+    alone = only_run(workdir) if first else contextlib.nullcontext()
+    with alone, Store.open(Path(experiment.store)) as store:
         experiment = _with_hashes(experiment, store)
         checkpoints = Checkpoints(workdir / CHECKPOINTS)
         if difference := difference_from_run(experiment, workdir):

@@ -45,11 +45,10 @@ class Chain(NamedTuple):
 def is_complete(
     received: npt.ArrayLike, target_return: npt.ArrayLike, last: npt.ArrayLike, *, completion: str
 ) -> np.ndarray:
-    """Say whether a trajectory counts as complete, having added up rewards to `received`.
+    """Say whether a trajectory is complete at rewards that add up to `received`.
 
-    The one definition for training and for acting; arguments broadcast. `received` is the sum of
-    the rewards so far for "final", and the largest that this sum has been for "reached"; `last`
-    marks the last timestep of a trajectory.
+    The one definition for training and for acting, and what was complete stays so; arguments
+    broadcast. `last` marks the last timestep of a trajectory.
     """
     target_return = np.asarray(target_return)
     slack = TARGET_TOLERANCE * np.maximum(1.0, np.abs(target_return))
@@ -93,9 +92,8 @@ def pack(trajectories: Sequence[Trajectory], *, target_return: float, completion
         received_T = np.cumsum(trajectory.rewards, dtype=np.float64)
         returns_to_go.append(target_return - np.concatenate([[0.0], received_T[:-1]]))
         last_T = np.arange(len(received_T)) == len(received_T) - 1
-        if completion == "reached":
-            received_T = np.maximum.accumulate(received_T)
-        completions.append(is_complete(received_T, target_return, last_T, completion=completion))
+        complete_T = is_complete(received_T, target_return, last_T, completion=completion)
+        completions.append(np.logical_or.accumulate(complete_T))
     lengths = [len(trajectory.rewards) for trajectory in trajectories]
     return Chain(
         observations_LO=np.concatenate([t.observations for t in trajectories]),

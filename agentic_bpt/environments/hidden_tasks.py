@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from agentic_bpt.environments.families import FAMILIES, Family, Score, See
-from agentic_bpt.environments.reward_file import read_reward_file
+from agentic_bpt.environments.reward_file import read_reward_file, require_file
 from agentic_bpt.environments.rewards import evaluate_states, physics_rewards
 from agentic_bpt.environments.tasks import (
     DOMAINS,
@@ -83,9 +83,9 @@ def hidden_tasks(text: str, *, seed: int = PARAMETER_SEED) -> HiddenTasks:
     Raises:
         InputError: it is none of these; the known ones are listed.
     """
-    path, colon, function = text.rpartition(":")
-    if colon and path.endswith(".py"):
-        return _of_file(text, Path(path), function)
+    path, function = _file_and_function(text)
+    if path is not None:
+        return _of_file(text, path, function)
     if text in FAMILIES:
         return _of_family(FAMILIES[text], seed)
     names = text.split(",")
@@ -105,13 +105,17 @@ def reward_file_hash(text: str) -> str:
     Raises:
         InputError: the file is not there.
     """
-    path, colon, _ = text.rpartition(":")
-    if not (colon and path.endswith(".py")):
+    path, _ = _file_and_function(text)
+    if path is None:
         return ""
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
-        raise InputError(f"{path}: is not there: give the path of a Python file") from None
+    require_file(path)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _file_and_function(text: str) -> tuple[Path | None, str]:
+    """Part `path.py:function`; None where the text names no file."""
+    path, colon, function = text.rpartition(":")
+    return (Path(path) if colon and path.endswith(".py") else None), function
 
 
 def _of_family(family: Family, seed: int) -> HiddenTasks:

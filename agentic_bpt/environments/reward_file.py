@@ -56,9 +56,14 @@ def read_reward_file(path: Path, function: str) -> RewardFile:
     return RewardFile(domain, training_KD, held_out_KD, _checked(users, f"{path}:{function}"))
 
 
-def _run(path: Path) -> ModuleType:
+def require_file(path: Path) -> None:
+    """Refuse a path where no file is."""
     if not path.is_file():
         raise InputError(f"{path}: is not there: give the path of a Python file")
+
+
+def _run(path: Path) -> ModuleType:
+    require_file(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: is not a Python file: its name must end in .py")

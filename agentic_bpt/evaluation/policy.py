@@ -166,7 +166,7 @@ class ContextPolicy(Policy):
         self._trajectory += 1
         self._timestep = 0
         self._received_B = np.zeros(len(self._targets_B))
-        self._most_B = np.full(len(self._targets_B), -np.inf)
+        self._complete_B = np.zeros(len(self._targets_B), bool)
         if self._context_trajectories:
             self._trajectory = 0
             self._has_before = False
@@ -205,15 +205,13 @@ class ContextPolicy(Policy):
     def observe(self, rewards_B, *, last):
         """Put action, reward and completion of this timestep into the running chain."""
         self._received_B = self._received_B + rewards_B
-        self._most_B = np.maximum(self._most_B, self._received_B)
-        received_B = self._most_B if self._completion == "reached" else self._received_B
-        complete_B = is_complete(
-            received_B, self._targets_B, np.asarray(last), completion=self._completion
+        self._complete_B |= is_complete(
+            self._received_B, self._targets_B, np.asarray(last), completion=self._completion
         )
         self._last_known = self._now._replace(
             actions_BTA=self._pad(self._actions_BA),
             rewards_BT=self._pad(rewards_B),
-            completions_BT=self._pad(complete_B),
+            completions_BT=self._pad(self._complete_B),
         )
         self._has_before = True
         self._timestep += 1

@@ -95,6 +95,7 @@ class ReportFiles(NamedTuple):
 
     markdown: Path
     csv: Path
+    latex: Path
     png: Path
 
 
@@ -335,10 +336,10 @@ def write_report(paths: Iterable[Path], out: Path) -> ReportFiles:
         raise InputError(f"{out}: is a file; name a folder for report.md, .csv, .tex and .png")
     results = read_results(paths)
     table = build_table(results)
-    files = ReportFiles(out / "report.md", out / "report.csv", out / "report.png")
+    files = ReportFiles(*(out / f"report.{kind}" for kind in ("md", "csv", "tex", "png")))
     write_whole(files.png, chain_png(results))
     write_whole(files.csv, render_csv(table).encode())
-    write_whole(out / "report.tex", render_latex(table).encode())
+    write_whole(files.latex, render_latex(table).encode())
     page = [
         f"# {table.task}: {len(results)} result{'s' if len(results) > 1 else ''}",
         f"![Return along the chain, and the dataset's returns]({files.png.name})",

@@ -120,15 +120,16 @@ def build_suite_table(
                 unmeasured="" if part else found.reasons.get((name, column), NOT_RUN),
             )
     averages, averaged = _averages(found, names, methods)
+    seeds = max((cell.seeds for cell in cells.values()), default=0)
     return SuiteTable(
         rows=(*_rows(names, results), SuiteRow(AVERAGE, AVERAGE)),
         columns=tuple(methods),
         cells=cells | {(AVERAGE, column): cell for column, cell in averages.items()},
         trajectories=trajectories,
-        seeds=max((cell.seeds for cell in cells.values()), default=0),
+        seeds=seeds,
         warnings=tuple(found.warnings),
         notes=(
-            *_notes(results, tasks, [*cells.values(), *averages.values()], shared),
+            *_notes(results, tasks, [*cells.values(), *averages.values()], seeds, shared),
             *_unlike_settings(by_cell, methods),
             *(
                 f"{column} on {name}: a training is left out: {why}."
@@ -242,6 +243,7 @@ def _notes(
     results: Sequence[Result],
     tasks: Sequence[str],
     cells: Sequence[SuiteCell],
+    seeds: int,
     shared: Mapping[Key, str],
 ) -> list[str]:
     notes = [
@@ -251,9 +253,8 @@ def _notes(
         "random policy does not score 0.",
         "Max of n rewards luck too: read it beside the random policy and the other tables.",
     ]
-    most = max((cell.seeds for cell in cells), default=0)
-    if most:
-        notes.append(f"Trainings (seeds) a cell: {most}, where it does not say n = fewer.")
+    if seeds:
+        notes.append(f"Trainings (seeds) a cell: {seeds}, where it does not say n = fewer.")
     if any(cell.seeds == 1 for cell in cells):
         notes.append("n = 1: one training, so no interval; another may give another number.")
     if any(1 < cell.seeds < FEW_SEEDS for cell in cells):

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from agentic_bpt.errors import InputError
 from agentic_bpt.experiment import Experiment, flat, read_experiment, write_experiment
+from agentic_bpt.planner.prediction import answer_of
 from agentic_bpt.reports.results import write_json
 from agentic_bpt.suites.cell import Cell
 from agentic_bpt.suites.runner import CELL_ENVIRONMENT, cores_of_workers
@@ -20,6 +20,8 @@ from agentic_bpt.suites.runner import CELL_ENVIRONMENT, cores_of_workers
 FILE_NAME = "update-seconds.json"
 ROUNDS = 10
 """In each an update of every N is timed. The least of them counts: other work only ever adds."""
+TIMEOUT_SECONDS = 24 * 3600
+"""Timing is as slow as training."""
 
 
 def equal_time_cells(cells: Sequence[Cell], seconds: Mapping[str, float]) -> list[Cell]:
@@ -96,11 +98,10 @@ def _timed_apart(experiments: Sequence[Experiment], cores: list[int]) -> list[fl
         for name, experiment in zip(names, experiments, strict=True):
             write_experiment(experiment, Path(name))
         command = [sys.executable, "-m", __name__, ",".join(map(str, cores)), *names]
-        done = subprocess.run(command, env=CELL_ENVIRONMENT, capture_output=True, text=True)
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it ended without a word"]
-        raise InputError(f"--equal-time: an update cannot be timed; got {said[-1]}")
-    return json.loads(done.stdout.splitlines()[-1])
+        answer = answer_of(command, CELL_ENVIRONMENT, timeout=TIMEOUT_SECONDS)
+    if isinstance(answer, str):
+        raise InputError(f"--equal-time: an update cannot be timed; got {answer}")
+    return answer["seconds"]
 
 
 def time_updates(experiments: Sequence[Experiment]) -> list[float]:
@@ -130,4 +131,5 @@ def time_updates(experiments: Sequence[Experiment]) -> list[float]:
 if __name__ == "__main__":
     cores, *folders = sys.argv[1:]
     os.sched_setaffinity(0, map(int, cores.split(",")))
-    print(json.dumps(time_updates([read_experiment(Path(folder)) for folder in folders])))
+    timed = time_updates([read_experiment(Path(folder)) for folder in folders])
+    print(json.dumps({"seconds": timed}))

@@ -94,6 +94,11 @@ def training_operations(experiment: Experiment, timesteps: int) -> float:
     return float(experiment.loop.steps * experiment.batch * core.layers * (attention + products))
 
 
+def suite_console() -> Console:
+    """Give what a suite prints to: without markup, since reasons of failures hold brackets."""
+    return Console(width=None if Console().is_terminal else 130, markup=False)
+
+
 def print_estimates(found: Sequence[Estimate], console: Console) -> None:
     """Print a line a cell."""
     table = Table("cell", "state", "memory", "of", "training", "environment steps")

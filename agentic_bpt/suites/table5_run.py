@@ -16,7 +16,7 @@ from agentic_bpt.reports.results import write_json
 from agentic_bpt.run import episode_steps
 from agentic_bpt.suites.attribution import BOUND, STEPS, scheme_distances
 from agentic_bpt.suites.cell import Cell, State, require_own
-from agentic_bpt.suites.plan import estimates, print_estimates, runnable
+from agentic_bpt.suites.plan import estimates, print_estimates, runnable, suite_console
 from agentic_bpt.suites.runner import leave_memory_to_cells, run_cells
 from agentic_bpt.suites.suite_report import SuiteReport, film_cells, write_suite_report
 from agentic_bpt.suites.table5 import cells_of, columns_of, preset_named, rows_of
@@ -48,8 +48,7 @@ def run_table5(
     Raises:
         InputError: a wrong argument, or data that is not fit.
     """
-    # Without markup: reasons of failures and paths hold brackets.
-    console = Console(width=None if Console().is_terminal else 130, markup=False)
+    console = suite_console()
     chosen = preset_named(preset)
     if seeds < 1 or workers < 1:
         raise InputError(f"--seeds and --workers must be at least 1, got {seeds} and {workers}")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 from agentic_bpt.datasets.store import Store
 from agentic_bpt.errors import InputError
@@ -27,7 +26,7 @@ from agentic_bpt.reports.trajectory_count import (
 from agentic_bpt.run import episode_steps
 from agentic_bpt.suites.cell import Cell, State, require_own, state_of
 from agentic_bpt.suites.equal_time import equal_time_cells, update_seconds
-from agentic_bpt.suites.plan import estimates, print_estimates, runnable
+from agentic_bpt.suites.plan import estimates, print_estimates, runnable, suite_console
 from agentic_bpt.suites.runner import leave_memory_to_cells, run_cells
 from agentic_bpt.suites.table5 import preset_named
 from agentic_bpt.suites.trajectory_count import (
@@ -69,8 +68,7 @@ def run_trajectory_count(
     if equal_time and ray is not None:
         raise InputError("--equal-time times updates on this machine: leave out --ray")
     leave_memory_to_cells()
-    # Without markup: reasons of failures and paths hold brackets.
-    console = Console(width=None if Console().is_terminal else 130, markup=False)
+    console = suite_console()
     with Store.open(store) as opened:
         task, timesteps = opened.task, episode_steps(opened)
     counts, tests = sorted(set(trajectories)), sorted(set(test))
@@ -87,15 +85,16 @@ def run_trajectory_count(
     if dry_run:
         return True
     fitting = runnable(found)
-    costs = Costs({one.cell.column: one.bytes.total for one in found if one.bytes}, {})
+    seconds: dict[str, float] = {}
     out = workdir / "report" / task
     if equal_time and (plain := plain_cells(fitting)):
-        costs.update_seconds.update(update_seconds(plain, workdir / task, workers=workers))
-        again = equal_time_cells(plain, costs.update_seconds)
+        seconds = update_seconds(plain, workdir / task, workers=workers)
+        again = equal_time_cells(plain, seconds)
         require_own(again)
         folders = {cell.folder for cell in cells}
         fitting = [*fitting, *(cell for cell in again if cell.folder not in folders)]
         cells = [*cells, *again]
+    costs = Costs({one.cell.column: one.bytes.total for one in found if one.bytes}, seconds)
 
     def changed(cell: Cell, state: State, left: int) -> None:
         console.print(f"{cell.name}: {state.kind} {state.why}; {left} left")
